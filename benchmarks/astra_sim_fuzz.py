@@ -1,9 +1,10 @@
 """Compare the engine with real ASTRA-sim on random experiments, by hand.
 
 Example: ``python benchmarks/astra_sim_fuzz.py UNAWARE AWARE --count 2000 --first 0 --out differences``, with
-the paths of ASTRA-sim's two analytical binaries. Each seed gives one experiment; it runs congestion-unaware
-and, if its network has one dimension, congestion-aware. A difference is reduced to a small experiment and
-written to a separate folder, with both answers. The exit status is 1 if there was a difference.
+the paths of ASTRA-sim's two analytical binaries. Each seed gives one experiment, which runs on the
+congestion-unaware backend and, if the network has one dimension, on the congestion-aware backend. An
+experiment with different results is reduced, and written to a separate folder with both results. The exit
+status is 1 if any results differed.
 """
 
 from __future__ import annotations
@@ -96,13 +97,13 @@ class Engine:
 
 
 def compare(mine: dict[str, Any], theirs: astra_sim_run.Answer) -> list[str]:
-    """Return a sentence for each figure of a rank that differs, given that ASTRA-sim finishes."""
+    """Return a sentence for each differing figure of a rank; ASTRA-sim must have finished."""
     if mine["status"] != "finishes":
         return [f"ASTRA-sim finishes, the engine {mine['status']}: {mine['message']}"]
     found = []
     for rank, figures in sorted(theirs.ranks.items()):
         row = mine["ranks"][rank]
-        # ASTRA-sim prints the difference of two numbers without a sign, which may have wrapped around.
+        # ASTRA-sim prints the difference of two unsigned numbers, which may have wrapped around.
         pairs: dict[str, tuple[float, float, float]]
         pairs = {"exposed": (int(row["exposed_comm_ns"]) % 2**64, int(figures["exposed"]) % 2**64, 0.0)}
         pairs |= {
@@ -207,7 +208,7 @@ class Fuzzer:
         print(f"seed {experiment['seed']} ({backend}) differs: {report['reduced'][:2]}", flush=True)
 
     def report(self) -> dict[str, Any]:
-        """Return everything counted so far."""
+        """Return all counts so far."""
         return {
             "verdicts": dict(sorted(self.verdicts.items())),
             "figures_compared": self.figures,
@@ -227,7 +228,7 @@ def _short(reason: str) -> str:
 
 
 def shrink(experiment: Experiment, differs: Callable[[Experiment], bool], tries: int = 150) -> Experiment:
-    """Return a smaller experiment for which *differs* still holds, after at most *tries* runs."""
+    """Return a smaller experiment for which *differs* is still true, after at most *tries* runs."""
     progress = True
     while progress:
         progress = False
@@ -242,7 +243,7 @@ def shrink(experiment: Experiment, differs: Callable[[Experiment], bool], tries:
 
 
 def _smaller(experiment: Experiment) -> Iterator[Experiment]:
-    """Yield *experiment* without one node on all ranks, with a plainer option, or without a rare key."""
+    """Yield *experiment* without a node on all ranks, with a simpler option, or without a rare key."""
     ids = sorted({node["id"] for program in experiment["workload"] for node in program}, reverse=True)
     for node_id in ids:
         candidate = copy.deepcopy(experiment)

@@ -1,4 +1,4 @@
-"""Run a real ASTRA-sim analytical binary on input files and read what it prints."""
+"""Run an analytical binary of ASTRA-sim on input files, and parse its output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _REASON = re.compile(r"critical|what\(\)|Assertion|\[Error\]|warning!", re.IGNOR
 class Answer:
     """The result of one run: figures of each finished rank, in the order of finishing, and how it ended.
 
-    *exit_code* is the process's (negative: ended by that signal; None: over the time limit).
+    *exit_code* is the exit code of the process (negative: ended by this signal; None: the time limit was
+    exceeded).
     """
 
     exit_code: int | None
@@ -47,7 +48,7 @@ class Answer:
     peak_bytes: int = 0
 
     def status(self, num_ranks: int) -> str:
-        """Return finishes, stalls (some rank never finishes), aborts or loops."""
+        """Return how the run ended: finishes, stalls (a rank never finishes), aborts or loops."""
         if self.exit_code is None:
             return "loops"
         if self.exit_code:
@@ -98,7 +99,7 @@ def run(
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float) -> tuple[int | None, resource.struct_rusage]:
-    """Return the exit code (None if it had to be killed) and the resources the process used."""
+    """Return the exit code (None if the process had to be killed) and the resources that the process used."""
     previous = signal.signal(signal.SIGALRM, lambda *_: process.kill())
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:

@@ -1,13 +1,13 @@
-"""The cost of capturing a training job, measured side by side in one process.
+"""Measure the cost of capturing a training job, in one process.
 
     python benchmarks/capture_overhead.py [--rounds 10] [--width 256] [--small]
 
-Outside the captured window: blocks of steps that the capture agent counts and times while it samples stacks,
-against blocks that call torch's own method with nothing on, in turns. Inside: windows recorded as
-``chakrascope trace`` does - one step in detail ("structure"), three that are timed, with stacks sampled -
-against the same without samples, windows recorded by ``torch.profiler`` alone and plain steps, in turns, each
-without its first step. Prints the shortest and the median step and their ratios.
-``--small`` takes twenty linear layers of 64 x 64, whose operators take less than it costs to record them.
+Outside the captured window, blocks of steps alternate: blocks that the capture agent counts and times while
+it samples stacks, and blocks that call torch's own method. Inside, four kinds of windows alternate: windows
+recorded as by ``chakrascope trace`` (one detailed step and three timed steps, with sampled stacks), the same
+windows without stacks, windows recorded only by ``torch.profiler``, and plain steps. The first step of each
+window is omitted. The benchmark prints the shortest and the median step, and their ratios. ``--small`` runs
+twenty linear layers of 64 x 64, whose operators take less time than recording them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK_SECONDS = 0.5
 
 
 def training_step(width, batch):
-    """Return a model's training step, its optimizer's ``step`` given as an argument, and the optimizer."""
+    """Return a model's training step (its argument is the optimizer's ``step``) and the optimizer."""
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(width, 4, 4 * width, batch_first=True, dropout=0.0)
     model = torch.nn.Sequential(torch.nn.TransformerEncoder(layer, 4), torch.nn.Linear(width, width))
@@ -66,7 +66,7 @@ def small_step():
 
 
 def outside(step, optimizer, rounds):
-    """Return the median step of blocks without the agent, and the median ratio of blocks with it to those."""
+    """Return the median step of blocks without the agent, and the median ratio with and without it."""
     bare = type(optimizer).step.__wrapped__.__get__(optimizer)
     blocks = []
     for number in range(2 * rounds):
@@ -88,7 +88,7 @@ def outside(step, optimizer, rounds):
 
 @contextlib.contextmanager
 def observing(stacks, window=False):
-    """Collect evidence, with *stacks* or not at all, while the block runs."""
+    """Collect evidence with *stacks* (if true) during the block."""
     recorder = EvidenceRecorder(stacks=stacks)
     if stacks:
         recorder.start()
@@ -130,7 +130,7 @@ def window_of_ours(step, optimizer, stacks):
 
 
 def inside(step, optimizer, rounds):
-    """Return the step times without any recording, under torch.profiler, and in our windows."""
+    """Return the step times without recording, under torch.profiler, and in windows of the tracer."""
     times = {"plain": [], "torch.profiler": [], "timed": [], "no stacks": [], "structure": []}
     for _ in range(rounds):
         times["plain"] += [step(optimizer.step) for _ in range(WINDOW + 1)][1:]
@@ -154,11 +154,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         agent.set_current_agent(agent.Agent(folder, warmup=1 << 60, steps=1, modules=True))
         report(arguments)
-        agent.current_agent().close()  # or it would at exit, into the folder that is gone by then
+        agent.current_agent().close()  # otherwise, it would write at exit, into a deleted folder
 
 
 def report(arguments):
-    """Print the cost of a step without the agent, with it, and during the capture."""
+    """Print the cost of a step without the agent, with the agent, and during the capture."""
     agent.INSTALLATIONS["torch.optim.optimizer"](sys.modules["torch.optim.optimizer"])
     torch.set_num_threads(1)
     step, optimizer = small_step() if arguments.small else training_step(arguments.width, arguments.batch)

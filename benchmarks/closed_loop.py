@@ -3,12 +3,12 @@
     python benchmarks/closed_loop.py [--jobs ddp,fsdp] [--rates 50,100,200,500] [--rounds 3]
         [--folder FOLDER] [--page docs/validation/closed-loop.md]
 
-Each job (two ranks on gloo, a network namespace and a core each) is captured on a path that is not shaped.
-Each rate's network is calibrated with gloo's own collectives, without the job. The step is predicted from
-these two alone, and then the job runs for real at the rate. A machine computes faster at one time than at
-another: all of it is done in rounds, a capture and a run at each rate in each, and medians are compared. It
-needs root, iproute2 and PyTorch; nothing else should run. On a machine that is quiet only for minutes, a
-folder stores captures and runs; these are not measured again, and the page contains all of them.
+Each job has two ranks on gloo, each with its own network namespace and core, and is captured on a network
+without a rate limit. The network of each rate is calibrated with gloo's own collectives, without the job. The
+step is predicted from the capture and the calibrated network, and then the job runs at this rate. Because the
+speed of a machine varies, each round has one capture and one run per rate, and medians over the rounds are
+compared. The benchmark needs root, iproute2, PyTorch and an idle machine. With a folder, captures and runs
+are stored and not measured again, so that the benchmark can be interrupted; the page contains all of them.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ RATES_MBIT = (500, 200, 100, 50)
 RANKS = 2
 PORT = 29_400
 WIRE = 1448 / 1514  # payload of a TCP segment per byte that a shaper counts: no preamble, checksum and gap
-LATENCY_NS = 30_000.0  # of a veth pair; half of what ping says of two of them and a bridge
+LATENCY_NS = 30_000.0  # latency of a veth pair: half of the ping time over two veth pairs and a bridge
 WARM_STEPS = 2
-# A step's computation varies by a tenth. The step that is simulated is the median of those captured, and what
-# a profiler adds follows from the median steps with and without it; few steps make both random.
+# The computation of a step varies by 10 %. The simulated step is the median of the captured steps, and the
+# overhead of the profiler is the difference of the median steps with and without it. Both need many steps.
 TIMED_STEPS, CAPTURED_STEPS = 10, 11
 LIMIT_S, GRACE_S = 180.0, 2.0
 LARGEST, REPEATS = "1MiB", 5  # of each size in each round
 SYSTEM = "default"
-# Ahead of what else the machine does, where sessions share processors (autogroup).
+# Priority over other processes if sessions share processors (autogroup).
 FIRST = "echo -20 > /proc/$$/autogroup"
 CALIBRATED, FROM_RATE, TCP, EMULATED = "calibrated", "from the rate", "ns-3 TCP", "emulated"
 WAYS = (CALIBRATED, FROM_RATE, TCP, EMULATED)
-# Rounds of one point that differ by more are measured again, and set apart if that does not settle them.
+# Rounds of one point that differ by more are repeated; if they still differ, the point is excluded.
 STEADY, MORE_ROUNDS = 0.2, 2
 
 SIMULATORS = {
@@ -85,11 +85,11 @@ REMAINS = (
 
 
 class Outcome(NamedTuple):
-    """A job at a rate: what was measured there and unshaped, and what each prediction method gave, in ns.
+    """A job at a rate: the step times measured at this rate and without shaping, and the predictions, in ns.
 
-    *load* is how many processes wanted a processor before the job ran. Times are medians of *rounds*, and
-    *off_by* is half the range of the calibrated errors of single rounds. A point whose rounds do not
-    agree is not *steady*, and its errors count in no summary.
+    *load* is the number of runnable processes before the job. Times are medians of *rounds*, and *off_by* is
+    half the range of the calibrated errors of single rounds. If the rounds of a point differ, the point is
+    not *steady*, and is excluded from summaries.
     """
 
     job: str
@@ -141,7 +141,7 @@ def launch(net: Namespaces, command: Sequence[str], port: int) -> list[str]:
 
 def steps_of(printed: str) -> list[int]:
     """Return the time of each step after the warm-up, on the slower rank."""
-    # Two processes print at once, and may do so in one line.
+    # Two processes may print into the same line.
     ranks = [json.loads(text)["steps_ns"] for text in re.findall(r'\{"rank"[^}]*\}', printed)]
     if len(ranks) != RANKS:
         sys.exit(f"A job did not end as it should:\n{printed}")
@@ -201,7 +201,7 @@ def capture(net: Namespaces, job: str, study: Path, port: int) -> int:
 
 
 def predict(kept: Kept, job: str, turn: int, rate_mbit: int, way: str) -> float:
-    """Return the step in ns that *way* predicts for the job captured in round *turn*, at a rate."""
+    """Return the step time (ns) that *way* predicts at a rate for the job captured in round *turn*."""
     network, backend = {
         CALIBRATED: (
             partial(calibrated, kept.folder, rate_mbit),
@@ -240,7 +240,7 @@ def nominal(rate_mbit: int) -> NetworkConfig:
 
 
 def calibrate(net: Namespaces, file: Path, port: int) -> float:
-    """Measure gloo's collectives and messages on *net* into *file*, and return how long that took, in ns."""
+    """Measure gloo's collectives and messages on *net* into *file*; return the duration in ns."""
     began = time.perf_counter_ns()
     module = [sys.executable, "-m", "chakrascope.runner.calibration.gloo", str(file)]
     run(launch(net, [*module, "--largest", LARGEST, "--repeats", str(REPEATS)], port))

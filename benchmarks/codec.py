@@ -2,10 +2,11 @@
 
     python benchmarks/codec.py [--nodes N]
 
-``plain`` nodes hold what ASTRA-sim reads, each waiting for one other; ``public`` ones are those of MLCommons
-Chakra's public converter, with all they say that has no column here. Each figure is of a separate process:
-CPU seconds, and the peak growth of memory beyond the file itself. Python's protobuf
-(its C decoder, and a loop that touches each field) reads a twentieth of the nodes, and its time is scaled.
+``plain`` nodes contain the attributes that ASTRA-sim reads, and each waits for one other node. ``public``
+nodes are nodes of MLCommons Chakra's public converter, including attributes that have no column here. Each
+figure comes from a separate process: CPU seconds, and the peak growth of memory beyond the file itself.
+Python's protobuf (its C decoder, and a loop over each field) reads a twentieth of the nodes, and its time is
+scaled.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ FEW = 20
 
 
 def plain(count: int) -> bytes:
-    """Return a program of one free node and *count* compute nodes that each wait for the next one.
+    """Return a program of *count* compute nodes that each wait for the next node, and a free node.
 
-    Reading it is all that a simulation can do with it.
+    A simulation can only read this program.
     """
     work = {"type": "COMP", "duration_micros": 17, "num_ops": 1 << 20}
     node = et.node({"id": 0, "name": "aten::addmm"} | work)
-    tail = node[2:]  # all but the id, which comes first
+    tail = node[2:]  # everything except the id, which comes first
     free = et.program([{"id": 0, "type": "COMP", "duration_micros": 1}])
     parts = [free]
     for index in range(1, count + 1):

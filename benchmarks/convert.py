@@ -4,13 +4,13 @@ r"""Measure the conversion of a rank's traces, compared with the public converte
     python benchmarks/convert.py et_0.json kineto_0.json --linker VENV/bin/chakra_trace_link \
         --converter VENV/bin/chakra_converter
 
-Every measurement is a fresh process on one core that reads the files, links them, builds the graph of all
-steps and writes it: `convert_files`, the command ``chakrascope convert``, and, if their paths are given,
-mlc-chakra's linker and converter one after the other, all on the same uncompressed files. ``--repeat N``
-first writes traces N times as long, with new ids and later times. Times are wall time and processor time
-(which other work on the machine disturbs less), of ``--runs N`` runs those of the one that took least of the
-latter; ratios are against `convert_files`. Let Python keep the bytecode of what it imports, as it does by
-default (no PYTHONDONTWRITEBYTECODE): else every start compiles the sources.
+Every measurement is a new process on one core that reads the files, links them, builds the graph of all steps
+and writes it. The benchmark measures `convert_files`, the command ``chakrascope convert`` and, if their paths
+are given, mlc-chakra's linker and converter in sequence, on the same uncompressed files. ``--repeat N`` first
+writes traces that are N times as long, with new ids and later times. Of ``--runs N`` runs, the table shows
+the wall time and the CPU time of the run with the least CPU time, which other processes affect less. Ratios
+are relative to `convert_files`. Python must cache bytecode, as it does by default (no
+PYTHONDONTWRITEBYTECODE), because each process would otherwise compile the sources.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ convert_files([sys.argv[1]], [sys.argv[2]], sys.argv[3], step="all")
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one or several consecutive processes."""
+    """The cost of one process, or of several consecutive processes."""
 
     wall_s: float
     cpu_s: float

@@ -4,11 +4,11 @@
     python benchmarks/convert_ranks.py --ranks 256 --stop-after 20 --folder FOLDER   # keeps the traces there
     python benchmarks/convert_ranks.py --dask 1 --dask 8     # on Dask workers of this machine
 
-The traces are those of a real rank on a GPU (`tests/data/converter/dlrm_v100_8`), repeated until they are as
-large as asked for, of ranks of one job. Each figure is of one process, ``chakrascope convert`` with all
-steps, and its workers. It prints time, and the peak memory of the command and of its largest worker. On Dask
-it prints the CPU time of workers (per rank and per worker), scheduler and client until all graphs are
-written, as wall time means nothing with more workers than cores.
+The traces are copies of a real rank on a GPU (`tests/data/converter/dlrm_v100_8`), repeated up to the
+requested size, for all ranks of one job. Each figure comes from one process, ``chakrascope convert`` with all
+steps, and its workers. The benchmark prints the time, and the peak memory of the command and of its largest
+worker. On Dask, it prints the CPU time of workers (per rank and per worker), scheduler and client until all
+graphs are written, because wall time is meaningless with more workers than cores.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def traces(folder: Path, ranks: int, megabytes: float) -> Path:
-    """Return a pattern for the traces of *ranks* in *folder*, written unless they are there."""
+    """Return a file name pattern for the traces of *ranks* in *folder*; missing traces are written."""
     place = folder / f"traces-{ranks}-{megabytes:g}"
     if not place.exists():
         document = load(TRACE)

@@ -3,14 +3,14 @@
     sudo python benchmarks/diagnose.py --seeds 0-9 -o rows.csv        # a part, some 8 s a seed and kind
     python benchmarks/diagnose.py --table rows.csv ...                # the table of all parts
 
-Four hosts are namespaces of this machine, joined by a switch over links of 400 Mbit/s; each runs one rank of
-a job of about a second, whose steps compute and then communicate. The seed chooses the collective, its size,
-the compute time, and which host has what: a NIC at 25 to 75 % of its rate, in both directions or in one, or
-two such NICs; a host whose computations take 1.25 to 2 times as long as requested, or whose processes are
-stopped for 30 ms of every 60; or a link that stands still (at 2 % of its rate) for 50 ms. The first anomaly
-counts as named, for two NICs the first two; a healthy run must have none.
+Four hosts are namespaces of this machine, joined by a switch over links of 400 Mbit/s. Each host runs one
+rank of a job of about a second, whose steps compute and then communicate. The seed chooses the collective,
+its size, the compute time, and the anomaly: one or two NICs at 25 to 75 % of their rate, in both directions
+or in one; a host whose computations take 1.25 to 2 times as long as requested, or whose processes are stopped
+for 30 ms of every 60 ms; or a link that stalls (2 % of its rate) for 50 ms. An anomaly is found if it is the
+first finding (for two NICs, the first two findings). A healthy run must have no finding.
 
-Other work on the machine causes real anomalies: measure on an idle one.
+Use an idle machine, because other processes cause real anomalies.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def case_of(seed: int, kind: str) -> Case:
     compute_ns = int(rng.uniform(5e6, 2e7))
     slower = rng.uniform(0.25, 0.75)
     factor = {"host": rng.uniform(1.25, 2.0), "stall": 1.0, "pause": 1.0, "sound": 1.0}.get(kind, slower)
-    # A NIC that slows the whole ring hides another; in a ring, one direction is a way between two.
+    # A NIC that slows the whole ring hides other NICs. In a ring, one direction of a NIC is a path between
+    # two hosts.
     operation = CollectiveType.ALL_TO_ALL if kind in ("two", "direction") else operation
     carried = {
         CollectiveType.ALL_REDUCE: 1.5,
@@ -90,7 +91,7 @@ def case_of(seed: int, kind: str) -> Case:
 
 
 def job(case: Case, *, as_run: bool) -> Workload:
-    """Return the requested workload of *case*, or *as_run* with a slow host."""
+    """Return the requested workload of *case* or, with *as_run*, the workload as the slow host runs it."""
     graphs = []
     for rank in range(HOSTS):
         slow = case.factor if as_run and case.kind == "host" and rank == case.host else 1.0
@@ -161,7 +162,7 @@ class Cable:
         self._ends = [
             (
                 subprocess.Popen(
-                    # With a priority above that of ranks: a stall is as long as it should be.
+                    # The priority is above that of ranks, so that a stall has the intended length.
                     member.command(["chrt", "--rr", "2", "tc", "-batch", "-"]),
                     stdin=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -180,7 +181,7 @@ class Cable:
             process.communicate()
 
     def carry(self, rate_bps: float, directions: Sequence[int] = (0, 1)) -> None:
-        """Give it a rate, with bursts too small for a message to fit in; 0 is what the host sends."""
+        """Set the cable's rate, with bursts smaller than a message; direction 0 is the host's sending."""
         for process, device in (self._ends[direction] for direction in directions):
             assert process.stdin is not None
             rate = f"htb rate {round(rate_bps)}bit ceil {round(rate_bps)}bit burst {BURST} cburst {BURST}"
@@ -194,7 +195,7 @@ def _serve(port: int, token: bytes, hosts: dict[str, str]) -> None:
 
 @contextmanager
 def cluster(case: Case) -> Iterator[tuple[Setup, Cable]]:
-    """Yield hosts whose agent waits for a coordinator, and the cable of the host that *case* is about."""
+    """Yield hosts whose agents wait for a coordinator, and the cable of the host with the anomaly."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -2,11 +2,12 @@
 
     python benchmarks/diff_noise.py [FOLDER] [--starts 16] [--slow-starts 4] [--draws 200]
 
-Captures one small job of two ranks on gloo again and again, and a few times with a layer that computes more;
-FOLDER keeps the captures, and those it holds already are used. Then compares four starts with four others of
-the unchanged job: neighbours in turn (a, b, a, b ...), and drawn at random. Counts how often ``step > +3%``
-fails, how often the medians alone would have failed it, and how many rows of the table of operators are
-beyond the noise. Last, whether the slowed layer is named by each four starts.
+The benchmark captures many starts of a small job of two ranks on gloo, and a few starts with a layer that
+computes more. FOLDER stores the captures, and existing captures are used again. The benchmark compares four
+starts with four other starts of the unchanged job: alternating starts (a, b, a, b ...), and random starts. It
+counts how often ``step > +3%`` fails, how often the medians alone would have failed, and how many rows of the
+table of operators exceed the noise. Finally, it tests whether comparisons with four slow starts name the slow
+layer.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ LIMIT = parse_limit("step > +3%")
 
 
 def capture(folder: Path, name: str, count: int, again: int) -> Side:
-    """Return *count* starts of the job, and capture those that the study lacks."""
+    """Return *count* starts of the job; starts that the study lacks are captured."""
     script = folder / "train.py"
     script.write_text(TRAIN)
     study = folder / name

@@ -1,7 +1,7 @@
-"""Measure the emulator: its rate compared with iperf3's, its waits, its memory, and its transports.
+"""Measure the emulator: its rate compared with iperf3, its waits, its memory, and its transports.
 
-On a machine that does nothing else: ``python benchmarks/emulation.py``, whose rates need root, and iperf3 to
-compare with; ``--only transports`` compares the transports over loopback. Each figure is a line of JSON.
+Run ``python benchmarks/emulation.py`` on an idle machine. Rates need root and iperf3. ``--only transports``
+compares the transports over loopback. Each result is printed as a line of JSON.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def emulated(workload: Workload, place: str) -> Any:
 
 
 def rate_of_ours(place: str, size_bytes: int) -> tuple[float, int]:
-    """Return the Mbit/s of the second of three messages, and the peak memory of a rank in bytes."""
+    """Return the rate (Mbit/s) of the second of three messages, and the peak memory of a rank in bytes."""
     result = emulated(message(size_bytes, 3), place)
     flow = result.flows.sort_values("start_ns").iloc[1]
     facts = result.provenance["emulation"]
@@ -76,7 +76,7 @@ def rate_of_ours(place: str, size_bytes: int) -> tuple[float, int]:
 
 
 def rate_of_iperf3(rate_bps: int | None, seconds: float) -> float:
-    """Return iperf3's Mbit/s over one stream between two namespaces, as its receiver counts it."""
+    """Return the rate (Mbit/s) of one iperf3 stream between two namespaces, measured by the receiver."""
     iperf3 = ["chrt", "--rr", "1", "iperf3"]  # with the priority of our ranks
     with Namespaces(2, [rate_bps] * 2) as network:
         server = subprocess.Popen(network.command(1, [*iperf3, "-s", "-1"]), stdout=subprocess.DEVNULL)
@@ -117,7 +117,7 @@ def lateness(ranks: int) -> dict[str, Any]:
     """Return the lateness of waits, and the share of a core that waiting takes."""
     durations = [30_000, 100_000, 300_000, 1_000_000, 3_000_000, 20_000_000] * 40
     late = emulated(waits(durations, ranks), "loopback").provenance["emulation"]["compute_late_ns"]
-    # Starting takes as long for a short wait as for a long one.
+    # The time to start is the same for short and long waits.
     short, long = (processor_s(waits([duration], ranks)) for duration in (1_000_000, 3_000_000_000))
     return {
         "ranks": ranks,
@@ -149,7 +149,7 @@ def transport_figures(transport: str, rounds: int) -> dict[str, Any]:
 
 
 def measured(part: str, rounds: int) -> Iterator[dict[str, Any]]:
-    """Yield the figures of one part of the measurements."""
+    """Yield the results of the measurements of one *part*."""
     if part == "waits":
         yield from map(lateness, (1, 2, 4))
     elif part == "rates":

@@ -1,11 +1,10 @@
 """Measure the engine's speed and memory, compared with ASTRA-sim if its binary is given.
 
-Examples: ``python benchmarks/engine_speed.py`` measures the engine alone: events a second, the overhead of
-a call. ``python benchmarks/engine_speed.py --astra-sim UNAWARE`` times ASTRA-sim's
-congestion-unaware binary and the engine in turns on the same input files, and ``--long`` adds a case that
-takes ASTRA-sim a minute. Times are processor seconds of one thread, the least of the repetitions: they vary
-less than wall time on a machine with other work. Each measurement runs in a separate process, so that its
-peak memory can be measured.
+Examples: ``python benchmarks/engine_speed.py`` measures only the engine: events per second, and the overhead
+of a call. ``python benchmarks/engine_speed.py --astra-sim UNAWARE`` alternates between ASTRA-sim's
+congestion-unaware binary and the engine, on the same input files. ``--long`` adds a case that takes ASTRA-sim
+a minute. Times are the minimum CPU seconds of one thread over the repetitions, which vary less than wall time
+on a busy machine. Each measurement runs in a separate process, so that its peak memory can be measured.
 """
 
 from __future__ import annotations

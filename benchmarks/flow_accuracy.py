@@ -1,9 +1,9 @@
 """Measure the error of the flow-level backend against the packet-level backend.
 
-``python benchmarks/flow_accuracy.py [--cases FILE...]`` runs the experiments of the fidelity page and others,
-drawn at random, on both backends, and the recorded cases of the files on `flow` alone, and prints median and
-quantiles of the error of the makespan for each set, with and without flags. ``--write`` keeps them for the
-backend ``auto``. ``--seed`` draws other experiments.
+``python benchmarks/flow_accuracy.py [--cases FILE...]`` runs the experiments of the fidelity page and random
+experiments on both backends, and the recorded cases of the files only on `flow`. For each set, it prints the
+median and the quantiles of the error of the makespan, with and without flags. ``--write`` stores the errors
+for the backend ``auto``. ``--seed`` draws other experiments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_CONTROL, CONTROLS = 12, (1, 3)
 QUANTILES = (0.5, 0.9, 0.99)
 # What `auto` promises by default.
 NOTABLE = 0.02
-# Ring collectives, those with constant partners, all pairs, and a shift.
+# Ring collectives, collectives with constant partners, exchanges between all pairs, and a shift.
 DRAWN = (
     ("all-reduce", "ring"),
     ("all-reduce", "halvingDoubling"),
@@ -50,7 +50,7 @@ DRAWN = (
 
 @dataclass(frozen=True)
 class Measured:
-    """The error of one case, with its settings and the seconds both backends took."""
+    """The error of one case, with its settings and the CPU seconds of both backends."""
 
     case: str
     kind: str

@@ -1,8 +1,8 @@
 """Measure the messages per second of the flow-level backend, compared with the packet-level backend.
 
-``python benchmarks/flow_speed.py [--large]``: collectives on Clos fabrics of 400 Gb/s with 8 hosts a leaf,
-and rings on one switch. Counted is processor time, as the machine may be busy with other things; the
-packet-level backend runs where it ends within seconds. ``--large`` adds 512 ranks.
+``python benchmarks/flow_speed.py [--large]`` simulates collectives on Clos fabrics of 400 Gb/s with 8 hosts
+per leaf, and rings on one switch. The benchmark measures CPU time, because the machine may be busy. The
+packet-level backend runs only if it takes seconds. ``--large`` adds 512 ranks.
 """
 
 from __future__ import annotations

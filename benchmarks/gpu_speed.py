@@ -1,7 +1,7 @@
 """Measure the speed of the GPU model: all-gathers on the generic GPU with 448 endpoints.
 
 Example: ``python benchmarks/gpu_speed.py``. Each case runs in a separate process; CPU time and peak memory
-are measured. ``--detailed`` adds small cases on the slow fabric, with the answers of the fast one.
+are measured. ``--detailed`` adds small cases on the detailed fabric, with the results of the fast fabric.
 """
 
 from __future__ import annotations

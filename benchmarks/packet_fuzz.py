@@ -1,9 +1,9 @@
 """Compare the packet-level backend with real ASTRA-sim's ns-3 on random experiments, by hand.
 
 Example: ``ASTRA_SIM_HOME=~/astra-sim python benchmarks/packet_fuzz.py --count 120 --json packet_level.json``.
-Each seed draws a network (star, ring of switches, two tiers, two interfaces per host, fast groups of hosts),
-its settings, a congestion control and a workload, and asks both with ASTRA-sim's clock of 1 ns. Finish times
-of ranks and mean completion times of messages are compared.
+Each seed determines a network (star, ring of switches, two tiers, two interfaces per host, fast groups of
+hosts), its settings, a congestion control and a workload. Both simulators run the experiment with ASTRA-sim's
+clock of 1 ns, and the finish times of ranks and the mean completion times of messages are compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chakrascope.runner.config import PacketPart
 CONTROLS = {12: "none", 1: "DCQCN", 3: "HPCC", 7: "TIMELY", 8: "DCTCP", 10: "HPCC-PINT"}
 GBPS = 10**9
 LIMIT_S = 240.0
-# Packets times hops that keep ASTRA-sim below about half a minute.
+# Maximum number of packets times hops, so that ASTRA-sim takes less than about half a minute.
 WORK = 250_000
 
 Links = list[tuple[int, int, int, int]]
@@ -164,7 +164,7 @@ def _settings(chance: random.Random, mode: int, links: Links, hosts: int) -> dic
 
 
 def _smallest_buffer_mib(links: Links, hosts: int, headroom: int) -> int:
-    """Return the smallest buffer in MiB above the reserve that every switch has for its ports."""
+    """Return the smallest buffer in MiB that is larger than the reserve of every switch for its ports."""
     aside: dict[int, int] = {}
     for *ends, rate, delay in links:
         for node in ends:
@@ -276,7 +276,7 @@ def _deviation(mine: Result, theirs: Result) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a line per congestion control: experiments, equal experiments, and the distribution."""
+    """Yield a line per congestion control: numbers of experiments and equal results, and distribution."""
     for mode, name in CONTROLS.items():
         chosen = [row for row in rows if row["control"] == mode and "finish" in row]
         if not chosen:

@@ -1,9 +1,9 @@
 """Measure the packets per second of the packet-level backend, compared with ASTRA-sim's ns-3.
 
-Example: ``ASTRA_SIM_HOME=~/astra-sim python benchmarks/packet_speed.py``. Both simulate the same ring
-all-reduce on hosts around one switch (400 Gb/s, 500 ns, an acknowledgement per packet), turn about. Counted
-is processor time, of ourselves and of the programs started: the machine may be busy with other things.
-Without ASTRA-sim only ours runs.
+Example: ``ASTRA_SIM_HOME=~/astra-sim python benchmarks/packet_speed.py``. Both simulators run the same ring
+all-reduce on hosts around one switch (400 Gb/s, 500 ns, an acknowledgement per packet), alternately. The
+benchmark measures the CPU time of this process and of the processes that it starts, because the machine may
+be busy. Without ASTRA-sim, only Chakrascope's backend runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Measure the error and speed of packet trains on the experiments of docs/validation/fidelity.md.
 
 Example: ``python benchmarks/packet_trains.py --sizes 16KiB,256KiB,4MiB``. Each experiment runs with
-``PACKET_TRAIN: 1``, every packet as a separate event, and then with trains; the error is that of the
-makespan. Counted is processor time of the simulation: the machine may be busy with other things.
+``PACKET_TRAIN: 1`` (every packet is a separate event), and then with trains. The error is the relative
+difference of the makespans. The benchmark measures the CPU time of the simulation, because the machine may be
+busy.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Row(NamedTuple):
 
 
 def main() -> None:
-    """Read the command line, run the experiments and print them and their summary."""
+    """Run the experiments that the command line selects, and print the results and a summary."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train", type=int, default=64, help="PACKET_TRAIN (64)")
     parser.add_argument("--sizes", default="16KiB,256KiB,4MiB", help="or all; 16MiB takes minutes")

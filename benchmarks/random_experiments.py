@@ -1,8 +1,9 @@
 """Draw random ASTRA-sim experiments from seeds and write them as ASTRA-sim's input files.
 
-An experiment is JSON-able: ``network``, ``system`` and ``memory`` hold the files of these names, ``groups``
-the communicator groups, ``options`` command-line options, ``workload`` a list of nodes a rank, ``custom`` a
-list of nodes a rank for each custom algorithm's prefix, and ``per_node`` custom algorithms of single nodes.
+An experiment can be written as JSON. ``network``, ``system`` and ``memory`` contain the files with these
+names. ``groups`` contains the communicator groups, ``options`` the command-line options, and ``workload`` a
+list of nodes per rank. ``custom`` contains a list of nodes per rank for the prefix of each custom algorithm,
+and ``per_node`` the custom algorithms of single nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "engine"))
-import et  # the tests' encoder of single nodes, whatever they hold
+import et  # the tests' encoder, which also encodes invalid nodes
 
 __all__ = ["command_options", "draw", "et", "features", "write"]
 
@@ -325,7 +326,7 @@ class _Workload:
         return facts | {"duration_micros": random.randrange(50)}
 
     def _fits(self, kind: str, members: int) -> bool:
-        """Return whether the reference can run *kind* in a group: trees crash there, others stall."""
+        """Return whether ASTRA-sim can run *kind* in a group: trees crash there, other algorithms stall."""
         names = self.experiment["system"][_key(kind)]
         if len(names) > 1 or members == len(self.ranks):
             return True
@@ -373,7 +374,7 @@ class _Workload:
                 self._add(rank, node_id, comm=True, pg_name=name, **facts)
 
     def _subgroup(self) -> None:
-        """Add a collective of some ranks; a later collective of all ranks then never ends."""
+        """Add a collective of some ranks, so that a later collective of all ranks never ends."""
         members = self.random.sample(self.ranks, self.random.randint(2, len(self.ranks)))
         name, node_id = self._group(sorted(members)), self._new_id()
         facts = self._collective(len(members))
@@ -411,7 +412,7 @@ class _Workload:
             self._add(rank, node_id, comm=True, **facts)
 
     def _odd(self) -> None:
-        """Add nodes that the reference refuses or never finishes, such as kinds without an algorithm."""
+        """Add nodes that ASTRA-sim refuses or never finishes, such as collectives without an algorithm."""
         node_id = self._new_id()
         kinds = ("REDUCE", "GATHER", "SCATTER", "BARRIER")
         odd: list[dict[str, Any]] = [{"type": "INVALID"}, {"type": "METADATA"}]
@@ -421,7 +422,7 @@ class _Workload:
             self._add(rank, node_id, **facts)
 
     def _close(self) -> None:
-        """Give every rank a node; let a computation end ranks whose statistics the reference cannot print."""
+        """Give every rank a node. A rank whose statistics ASTRA-sim cannot print ends with a computation."""
         node_id = self._new_id()
         plain = self.random.random() < 0.1
         work = {"type": "COMP", "duration_micros": 1, "num_ops": 1000, "tensor_size": 4096}

@@ -1,10 +1,10 @@
 """Draw random feasible and infeasible programs, and simulate them with trace semantics.
 
-A program can run if some schedule completes it: each is drawn as one schedule of computation, collectives
-of overlapping groups and messages, of which every rank keeps its own part and waits for some of it. An
-impossible one has two operations more, which two ranks wait for in opposite orders. Run as a script, this
-counts how many of *N* programs stall where they can run, and how many of the impossible ones are not
-diagnosed:
+A program is feasible if some schedule completes it. A feasible program is drawn as one schedule of
+computation, collectives of overlapping groups and messages. Each rank executes its part of the schedule, and
+waits for some of its operations. An infeasible program has two additional operations, for which two ranks
+wait in opposite orders. As a script, this module counts how many of *N* feasible programs stall, and how many
+infeasible programs are not diagnosed:
 
     python benchmarks/random_programs.py 2000
 """
@@ -24,7 +24,7 @@ from random import Random
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "engine"))
-import et  # the tests' encoder of single nodes, whatever they hold
+import et  # the tests' encoder, which also encodes invalid nodes
 
 from chakrascope.runner import engine
 from chakrascope.runner.config import preset_text
@@ -43,10 +43,10 @@ _HOST, _COMPUTE, _MESSAGES, _GROUPS = 1, 2, 3, 10  # lanes
 
 
 def draw(seed: int, *, possible: bool = True) -> Program:
-    """Return the program of *seed*; with an inversion of two ranks added to it unless *possible*.
+    """Return the program of *seed*; unless *possible*, two ranks wait for two operations in opposite orders.
 
     ``npus_count``, ``topology``, ``groups``, ``queues`` and ``rendezvous`` are the engine's settings of these
-    names; ``ranks`` holds a list of nodes a rank, ``inverted`` the names of the nodes that were added.
+    names; ``ranks`` contains a list of nodes per rank, and ``inverted`` the names of the added nodes.
     """
     return _Drawing(seed).draw(possible=possible)
 
@@ -89,7 +89,7 @@ class _Drawing:
         self.counts = list(random.choice(_SHAPES))
         self.size = math.prod(self.counts)
         self.groups = self._draw_groups()
-        self.extra_groups: dict[int, list[int]] = {}  # of the operations that make it impossible
+        self.extra_groups: dict[int, list[int]] = {}  # names of operations that make the program infeasible
         self.nodes: list[list[Node]] = [[] for _ in range(self.size)]
         # A host thread that launches and waits, as in a capture, or a graph of data flow alone.
         self.hosted = random.random() < 0.6
@@ -238,7 +238,7 @@ class _Drawing:
     def _inverted(self, chance: Random, first: int, second: int, end: str) -> tuple[int, dict[int, Node]]:
         """Return the lane and the nodes of an operation for which both ranks wait."""
         name = f"inverted {end}"
-        if chance.random() < 0.5:  # the rank that begins it later sends
+        if chance.random() < 0.5:  # the rank that begins the operation later sends
             source, target = (second, first) if end == "first" else (first, second)
             message = {"comm_src": source, "comm_dst": target, "comm_tag": next(self.tags), "comm_size": 64}
             kinds = {source: "SEND", target: "RECV"}

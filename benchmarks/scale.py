@@ -6,9 +6,9 @@
     python benchmarks/scale.py --only curve --ranks 1024        # a fourth, a half and all of --nodes
     python benchmarks/scale.py --only answers                   # slack, comparison, SQL: tables of all nodes
 
-Prints a table: the work, what it took before (commit f513360, two cores), now, and the goal. Every command
-is a separate process; its time is from start to end, its memory the resident peak. All ranks differ: the
-program of each is drawn from its number.
+Prints a table with the work, its cost before (commit f513360, two cores), its cost now, and the goal. Every
+command is a separate process, measured from start to end, with its peak resident memory. All ranks differ,
+because the program of each rank is drawn from the rank's number.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ RANKS_NODES, RANKS_COLLECTIVES = 1000, 500
 NODES_A_COLLECTIVE = 100
 WIDTH = 8  # ranks of a host
 MANY_RANKS = 10_000
-KNOWN_SIZE = (1_000_000, 4)  # nodes and ranks of what is known from before
-# What the same work took before it was measured here, and what is wanted.
+KNOWN_SIZE = (1_000_000, 4)  # numbers of nodes and ranks with earlier measurements
+# The cost of the same work before (commit f513360), and the goal.
 BEFORE = {
     "--help": "0.1 s",
     "runs": "0.93 s",
@@ -86,7 +86,7 @@ def cost_of(command: Sequence[str | Path], *, limit_s: float = 600.0, **environm
 
 
 def made(folder: Path, *, nodes: int, ranks: int, collectives: int) -> Path:
-    """Return a study with a workload of *nodes* a rank; made in a separate process to keep memory apart."""
+    """Return a study with a workload of *nodes* per rank, made in a separate process."""
     study = folder / f"study-{ranks}-{nodes}-{collectives}"
     if not study.exists():
         figures = map(str, (nodes, ranks, collectives))
@@ -95,7 +95,7 @@ def made(folder: Path, *, nodes: int, ranks: int, collectives: int) -> Path:
 
 
 def make(study: Path, nodes: int, ranks: int, collectives: int) -> None:
-    """Write a study with *nodes* nodes per rank, of which *collectives* are all-reduces of all *ranks*."""
+    """Write a study with *nodes* nodes per rank, including *collectives* all-reduces of all *ranks*."""
     import numpy as np  # noqa: PLC0415
 
     from chakrascope.converter import Workload  # noqa: PLC0415 - only the making process loads it
@@ -266,7 +266,7 @@ def measure_ranks(options: argparse.Namespace) -> None:
 
 
 def measure_answers(options: argparse.Namespace) -> None:
-    """Print the costs of answers about all nodes, or about chosen ones."""
+    """Print the costs of answers about all nodes, or about selected nodes."""
     own = options.nodes // options.ranks
     study = made(options.folder, nodes=own, ranks=options.ranks, collectives=own // NODES_A_COLLECTIVE)
     if not (study / "runs").exists():

@@ -3,11 +3,11 @@
     python benchmarks/straggler_jobs.py [--kinds worker,gc] [--seeds 0-4] [--healthy 0-9] [-o rows.jsonl]
         [--page docs/validation/stragglers.md]
 
-The seed chooses the number of ranks (2 to 4) and the slow one. What is planted: a rank that computes longer,
-always or in every tenth step; a last pipeline stage with more work; a rank that collects a large heap in
-every tenth step; a rank whose storage is late; a link whose rate falls during the job (two network
-namespaces: root and iproute2). A plant is named if it is the first cause, with its kind and place; of a
-healthy job, no cause may be named. Nothing else should run: other work on the machine is a straggler, too.
+The seed chooses the number of ranks (2 to 4) and the slow one. The planted stragglers are: a rank that
+computes longer, always or in every tenth step; a last pipeline stage with more work; a rank that collects a
+large heap in every tenth step; a rank with slow storage; and a link whose rate falls during the job (needs
+root and iproute2). A planted straggler is found if it is the first cause, with its kind and place. In a
+healthy job, no cause may be reported. The machine should be idle, because other work also causes stragglers.
 Each job ends after `LIMIT_S` at the latest.
 """
 
@@ -46,7 +46,7 @@ NO_RANK = -1
 
 
 class Plant(NamedTuple):
-    """The kind of cause that `diagnose` must name, whether of one rank, and where it happens."""
+    """The kind of cause that `diagnose` must name, whether it affects one rank, and its place."""
 
     cause: str
     is_of_rank: bool
@@ -252,8 +252,9 @@ def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
         f"gloo jobs of two to four ranks on two CPU cores with `trace --steps 0`, {STEPS} steps each. "
         "A planted straggler counts as found if `diagnose` reports it as the first cause, with its "
         "kind and rank; in a job without a planted straggler, `diagnose` must not report a cause. If all "
-        "ranks wait for a CPU, or one rank waits at irregular times, `diagnose` prints a note. The column *load* has the number of "
-        "runnable processes before the jobs; a load above two slows down ranks.",
+        "ranks wait for a CPU, or one rank waits at irregular times, `diagnose` prints a note. The "
+        "column *load* has the number of runnable processes before the jobs; a load above two slows "
+        "down ranks.",
         "",
         "| planted straggler | jobs | found | other causes per job | load |",
         "|---|---|---|---|---|",

@@ -1,14 +1,14 @@
 """Plant stragglers into synthetic jobs and let `diagnose TABLE` find them; also test healthy jobs.
 
     python benchmarks/stragglers.py --seeds 0-9
-    python benchmarks/stragglers.py --published ../shared/reference/stragglers
+    python benchmarks/stragglers.py --published FOLDER
 
-The seed chooses the job (replicas, stages, micro-batches, steps, noise of 1 to 3 %) and what is planted: a
-worker 1.2 to 2 times as slow, always, from a step on, or in every n-th step; a long last stage; sequence
-lengths; a slow link; a slow reduction of gradients; a late input pipeline; a pause in every n-th step.
-Correct means that the first cause has the right kind, place and onset; others are counted apart. A plant that
-makes steps less than 3 % longer (10 % where some steps are slow) is hidden by other work: nothing may be
-named.
+The seed chooses the job (replicas, stages, micro-batches, steps, noise of 1 to 3 %) and the planted cause: a
+worker that is 1.2 to 2 times as slow, always, from a step on, or in every n-th step; a long last stage;
+sequence lengths; a slow link; a slow reduction of gradients; a late input pipeline; or a pause in every n-th
+step. A diagnosis is correct if the first cause has the right kind, place and onset. Further causes are
+counted separately. If a planted cause makes steps less than 3 % longer (10 % if only some steps are slow), no
+cause may be reported.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Measure the overhead of a sweep over its simulations, and whether its memory stays flat.
+"""Measure the overhead of a sweep compared with its simulations, and the growth of its memory.
 
     python benchmarks/sweep.py --points 1000 --workers 2
 
-Simulates one workload on that many networks with the analytical backend. "Alone" is what the points take as
-runs of their own, with all their tables, one after the other on as many processors as the sweep has workers
-(measured on up to 50 of them before); the ratios are the sweep's time over that, on the clock and of the
-processors (which other work on the machine does not change). Memory is the resident size of the processes,
-sampled once a second: after a tenth of the points and at the end.
+The benchmark simulates one workload on this number of networks with the analytical backend. "Alone" is the
+cost of the points as separate runs with all tables, one after another on as many processors as the sweep has
+workers (measured before on up to 50 points). The ratios divide the wall time and the CPU time of the sweep by
+these costs; other processes affect CPU time less. Memory is the resident size of the processes, sampled once
+a second, after a tenth of the points and at the end.
 """
 
 from __future__ import annotations

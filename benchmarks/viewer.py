@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measure the viewer in a real browser: ``python benchmarks/viewer.py STUDY [--json FILE]``.
 
-Prints, for the default run of STUDY, how long the first page takes to say that the run is being read, to show
-its headline and its charts, how long each page takes to its content in a fresh browser and in one
-that has the scripts already, what the first load carries over the wire, how long a window of the timeline
-takes, how many frames a second it draws while it moves and how soon it answers keys, with nested rows of all
-ranks and all host calls of a capture shown, and the server's memory. Needs Debian's chromium.
+For the default run of STUDY, the benchmark prints the time until the first page shows that the run is being
+read, its headline and its charts; the time until each page shows its content, in a new browser and in a
+browser that has cached the scripts; the transferred bytes of the first load; the time to load a window of the
+timeline; the frames per second while the timeline moves, and its response time to keys, with nested rows of
+all ranks and all host calls of a capture; and the memory of the server. Needs Debian's chromium.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ PAGES = {
 }
 PEEK = 5
 LONG_S, LONGEST_MS = 5.0, 300_000
-# Every rank with its own rows: phases, modules, operators, and the host calls of a capture.
+# Separate rows for every rank: phases, modules, operators, and the host calls of a capture.
 NESTED = "/timeline?rows=nested&same=apart&measured=1&calls=1&fit=off"
-# Moves the window by a few pixels a frame for as long as asked, and counts the frames.
+# Moves the window by a few pixels per frame for a given time, and counts the frames.
 FRAMES = """([zoom, seconds]) => new Promise((resolve) => {
   const view = document.getElementById("timeline").timeline.view, middle = view.makespan / 2;
   view.window(middle - view.makespan / zoom / 2, middle + view.makespan / zoom / 2);
@@ -54,7 +54,7 @@ FRAMES = """([zoom, seconds]) => new Promise((resolve) => {
     requestAnimationFrame(frame);
   }, 1500);
 })"""
-# From a key to the frame that shows what it did.
+# The time from a key press to the frame that shows its effect.
 ANSWER = """(key) => new Promise((resolve) => {
   const begin = performance.now();
   document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
@@ -64,10 +64,10 @@ KEYS = ("w", "s", "a", "d", "ArrowDown", "ArrowUp", "p", "f")
 
 
 def first_load(browser: Browser, address: str) -> tuple[float, float, float, int]:
-    """Return seconds (three) and bytes over the wire of the summary in a browser that never saw it.
+    """Return three times (s) and the transferred bytes of the summary in a new browser.
 
-    The first seconds are those until the frame says that the run is being read, or shows the page already;
-    then those until the headline, and until the charts.
+    The times are until the frame shows that the run is being read (or shows the page), until the headline,
+    and until the charts.
     """
     context = browser.new_context()
     page = context.new_page()
@@ -116,7 +116,7 @@ def shortest(page: Any, address: str, path: str) -> float:
 
 
 def timeline_figures(page: Any, address: str) -> dict[str, Any]:
-    """Return frames a second at several zooms, and the ms until keys and a walk to a hit are answered."""
+    """Return frames per second at several zooms, and the ms until keys and jumps to hits are answered."""
     page.goto(address + NESTED)
     page.wait_for_selector("#timeline[data-slices]")
     page.wait_for_function("() => !document.body.textContent.includes('being read')", timeout=LONGEST_MS)
@@ -154,7 +154,7 @@ def walk(page: Any) -> dict[str, float]:
         page.keyboard.press(key)
         page.wait_for_selector(f"#timeline[data-selected]:not([data-selected='{before}'])")
         moves.setdefault(key, []).append(1000 * (time.perf_counter() - start))
-    # A picture waits 90 ms for further keys before it asks for what it lacks.
+    # The timeline waits 90 ms for further keys before it requests missing data.
     for key in ("ArrowDown", "w", "d"):
         for _ in range(PEEK):
             page.evaluate("document.getElementById('timeline').removeAttribute('data-slices')")

@@ -27,8 +27,8 @@ def refuse_damaged(
 ) -> None:
     """Raise `StudyError` if a file of *folder* was changed; *wanted* limits the check to some files.
 
-    The files *needed*, if they exist, must have checksums: a truncated list lacks some. Results of version
-    0.2 and earlier have no checksums, and pass the check.
+    The files *needed*, if they exist, must have checksums, because a truncated list lacks some files. Results
+    of version 0.2 and earlier have no checksums, and pass the check.
     """
     problem = _problem(folder, wanted, needed)
     if problem:

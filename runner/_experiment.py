@@ -239,7 +239,7 @@ class Experiment:
     def of_description(cls, described: Mapping[str, Any], **inputs: Any) -> Experiment:
         """Return the experiment of *inputs*, with the groups and options in *described* (see `describe`)."""
         options = dict(described["options"])
-        if "machine" in options:  # the stored machine counts, even if the backend's own file has changed
+        if "machine" in options:  # the stored machine is used, even if the backend's own file has changed
             options["machine"] = machine_of_plain(options["machine"])
         groups = {int(group): tuple(members) for group, members in described["groups"].items()}
         return cls(**inputs, groups=groups, **options)

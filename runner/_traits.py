@@ -42,9 +42,9 @@ class Traits:
     measures: bool = False
     """Whether the backend measures instead of computing, so that no two results are the same."""
     folds: bool = False
-    """Whether ranks that behave alike are simulated once, and phases of collectives as a whole."""
+    """Whether equal ranks are simulated once, and phases of collectives are computed as a whole."""
     quick: bool = False
-    """Whether the backend needs only the engine, and its run time grows with events alone."""
+    """Whether the backend needs only the engine, and its run time depends only on the number of events."""
     hops: int = 0
     """On a switch, the number of links (of two) for which a message's bytes are charged in sequence."""
     dimensions_only: bool = False
@@ -64,7 +64,7 @@ class Traits:
     version: int = 1
     """The version of the model, which increases with every change of simulated times, to separate runs."""
     version_1: str = ""
-    """The backend that now gives the answers of version 1, if it is another backend."""
+    """The backend that now gives the results of version 1, if it is another backend."""
     train_version: int = 0
     """The number added to *version* if packets travel in trains."""
     trace_version: int = 0

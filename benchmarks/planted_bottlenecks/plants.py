@@ -1,4 +1,4 @@
-"""Bottlenecks that are planted into the traces of a job, one at a time, and the words that name each."""
+"""Bottlenecks to plant into traces of a job, one at a time, and the words of a correct answer."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _TYPES = {
     "SendRecv": "all_to_all", "Broadcast": "broadcast",
 }  # fmt: skip
 _DIRECTIONS = {"HtoD": "from host to device", "DtoH": "from device to host", "DtoD": "within devices"}
-_NAME = 60  # characters of a kernel's name that an answer has to hold
-_ENOUGH = 0.3  # of the trace: added synchronisations are repeated until their waits take this much
-_ROOM_US = 24.0  # an added call and its operators take this long where they wait for nothing
+_NAME = 60  # number of characters of a kernel's name that an answer must contain
+_ENOUGH = 0.3  # share of the trace: synchronisations are added until their waits take this share
+_ROOM_US = 24.0  # duration of an added call and its operators if they do not wait
 
 
 @dataclass
 class Plant:
     """A bottleneck: the *name* of its kind, edited traces, and words.
 
-    The answer has to hold one of each of *words*.
+    The answer must contain one word of each item of *words*.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Plant:
 
 
 def steps(events: list[Event]) -> list[tuple[float, float]]:
-    """Return when each step that the profiler marked begins and ends; of a trace without, all of it."""
+    """Return the start and end of each step that the profiler marked, or of the whole trace."""
     timed = timed_events(events)
     marked = [event for event in timed if str(event.get("name", "")).startswith("ProfilerStep#")]
     spans = sorted({(event["ts"], event["ts"] + event["dur"]) for event in marked})
@@ -54,7 +54,7 @@ def steps(events: list[Event]) -> list[tuple[float, float]]:
 
 
 def operators(events: list[Event], step: tuple[float, float]) -> list[Event]:
-    """Return the operators of the step's busiest host thread in order, enclosing ones first."""
+    """Return the operators of the step's busiest host thread in order, enclosing operators first."""
     low, high = step
     inside = [event for event in events if event.get("cat") == "cpu_op" and low <= event["ts"] < high]
     (thread, _), *_ = Counter((event["pid"], event["tid"]) for event in inside).most_common(1)
@@ -62,7 +62,7 @@ def operators(events: list[Event], step: tuple[float, float]) -> list[Event]:
 
 
 def leaves(events: list[Event], step: tuple[float, float]) -> list[Event]:
-    """Return the operators of the step's busiest host thread that call no other and take time."""
+    """Return the operators of the step's busiest host thread that call no other operator and take time."""
     own = operators(events, step)
     return [
         one
@@ -72,7 +72,7 @@ def leaves(events: list[Event], step: tuple[float, float]) -> list[Event]:
 
 
 def outermost(events: list[Event], step: tuple[float, float]) -> list[Event]:
-    """Return the operators of the step's busiest host thread that no other calls."""
+    """Return the outermost operators of the step's busiest host thread."""
     found: list[Event] = []
     for event in operators(events, step):
         if not found or event["ts"] >= found[-1]["ts"] + found[-1]["dur"]:
@@ -83,7 +83,7 @@ def outermost(events: list[Event], step: tuple[float, float]) -> list[Event]:
 def around(
     events: list[Event], time: float, thread: Any, categories: Sequence[str] = ("cpu_op",)
 ) -> list[Event]:
-    """Return the events that enclose a moment of a thread, the innermost last."""
+    """Return the events of a thread that enclose a point in time, the innermost event last."""
     found = (
         event
         for event in timed_events(events)
@@ -94,18 +94,18 @@ def around(
 
 
 def starts(event: Event) -> tuple[float, float]:
-    """Return what orders events, enclosing ones first."""
+    """Return the sort key of an event, with enclosing events first."""
     return event["ts"], -event["dur"]
 
 
 def kernels(events: list[Event], *, communication: bool) -> list[Event]:
-    """Return the kernels that communicate, or those that do not, in order."""
+    """Return the kernels that communicate, or the kernels that do not communicate, in order."""
     found = (event for event in events if event.get("cat") == "kernel")
     return sorted((e for e in found if bool(COLLECTIVE.search(e["name"])) == communication), key=starts)
 
 
 def operator_of_kernels(events: list[Event]) -> dict[int, str]:
-    """Return the name of the innermost operator that issued each kernel, by identity, where there is one."""
+    """Return the name of the innermost operator that issued each kernel, if any, by the kernel's identity."""
     of_thread: dict[Any, list[Event]] = {}
     for event in events:
         if event.get("cat") == "cpu_op":
@@ -138,7 +138,7 @@ def operator_of_kernels(events: list[Event]) -> dict[int, str]:
 def longer(
     events: list[Event], chosen: Sequence[Event], extra_us: float, *, of_steps: bool = True
 ) -> list[Event]:
-    """Return *events* with the *chosen* ones lengthened, so that each step grows by the given time."""
+    """Return *events* with longer *chosen* events, so that each step grows by the given time."""
     marks = {_mark(event) for event in chosen}
     factor = extra_us * (len(steps(events)) if of_steps else 1) / max(1.0, sum(e["dur"] for e in chosen))
     return edited(events, Edit(longer=lambda event: factor * event["dur"] * (_mark(event) in marks)))
@@ -195,7 +195,7 @@ def long_launch(traces: list[list[Event]], extra_us: float, chance: random.Rando
 
 
 def slower_collective(traces: list[list[Event]], extra_us: float, chance: random.Random) -> Plant | None:
-    """Make the collectives of one type longer: all, every other one, or those of one size."""
+    """Make collectives of one type longer: all, every second collective, or the collectives of one size."""
     types = Counter(collective_type(event["name"]) for event in kernels(traces[0], communication=True))
     named = [name for name in types if name]
     if not named:
@@ -217,7 +217,7 @@ def slower_collective(traces: list[list[Event]], extra_us: float, chance: random
 
 
 def collective_type(name: str) -> str:
-    """Return the type of the collective that a kernel is, "" for others."""
+    """Return the type of the collective that a kernel runs, or "" for other kernels."""
     match = re.search("|".join(_TYPES), name)
     return _TYPES[match[0]] if match else ""
 
@@ -246,7 +246,7 @@ def _direction(event: Event) -> str:
 
 
 def host_gap(traces: list[list[Event]], extra_us: float, chance: random.Random) -> Plant | None:
-    """Stop the host for so long between two operators that no other calls, on all ranks."""
+    """Stop the host for the given time between two outermost operators, on all ranks."""
     share = chance.uniform(0.2, 0.8)
     changed, words = [], []
     for events in traces:
@@ -271,7 +271,7 @@ def host_gap(traces: list[list[Event]], extra_us: float, chance: random.Random) 
 
 
 def host_stall(traces: list[list[Event]], extra_us: float, chance: random.Random) -> Plant | None:
-    """Stop the host for so long inside one operator of each step, on all ranks."""
+    """Stop the host for the given time inside one operator of each step, on all ranks."""
     share = chance.uniform(0.2, 0.8)
     changed, words = [], []
     for events in traces:
@@ -287,7 +287,7 @@ def host_stall(traces: list[list[Event]], extra_us: float, chance: random.Random
 
 
 def late_rank(traces: list[list[Event]], extra_us: float, chance: random.Random) -> Plant | None:
-    """Stop one rank's host before a collective, in which the others wait for it."""
+    """Stop the host of one rank before a collective, in which the other ranks wait for this rank."""
     if len(traces) == 1:
         return None
     late = chance.randrange(len(traces))
@@ -309,7 +309,7 @@ def late_rank(traces: list[list[Event]], extra_us: float, chance: random.Random)
 
 
 class _Calls:
-    """Makes calls of a rank's runtime, and copies on the stream that its kernels run on."""
+    """Makes runtime calls of a rank, and copies on the stream of the rank's kernels."""
 
     def __init__(self, events: list[Event], operator: Event) -> None:
         kernel = next(event for event in events if event.get("cat") == "kernel")
@@ -345,7 +345,7 @@ def _most(counter: Counter[Any]) -> Any:
 
 
 def _copied(calls: _Calls, kind: str, inside: Sequence[str]) -> Callable[[float, int], list[Event]]:
-    """Return what makes a copy of a *kind*, ``"HtoD Pinned"``, *inside* operators, which takes 24 us."""
+    """Return a function that makes a copy of 24 us of a *kind* (``"HtoD Pinned"``) *inside* operators."""
     direction, memory = kind.split()
     ends = (f"{memory} -> Device", f"Device -> {memory}")[direction == "DtoH"]
 
@@ -354,7 +354,7 @@ def _copied(calls: _Calls, kind: str, inside: Sequence[str]) -> Callable[[float,
         copy = calls.copy(f"Memcpy {direction} ({ends})", ts + 3, 2, number)
         if memory == "Pinned":
             return [*nested, calls.call("MemcpyAsync", ts + 1, 1.5, number), copy]
-        # A pageable copy returns when it is done, and PyTorch synchronises its stream afterwards.
+        # A call that copies pageable memory returns after the copy, and PyTorch then synchronises the stream.
         sync = calls.call("StreamSynchronize", ts + 12, 6, number + 1)
         return [*nested, calls.call("MemcpyAsync", ts + 1, 8, number), copy, sync]
 
@@ -401,7 +401,7 @@ def added_copies(traces: list[list[Event]], extra_us: float, chance: random.Rand
 
 
 def added_synchronisations(traces: list[list[Event]], _: float, chance: random.Random) -> Plant | None:
-    """Synchronise in each step so often that it matters: the device, a stream in an operator, an item."""
+    """Synchronise often enough in each step to matter: the device, a stream in an operator, or an item."""
     how = chance.choice(["DeviceSynchronize", "StreamSynchronize in aten::nonzero", "item"])
     share = chance.random()
     for count in (2, 8, 32, 128):
@@ -417,7 +417,7 @@ def added_synchronisations(traces: list[list[Event]], _: float, chance: random.R
 
 
 def _waited_us(new: list[Event], old: list[Event]) -> float:
-    """Return by how much *new* is longer for the waits in its added calls."""
+    """Return the time by which the waits in added calls make *new* longer."""
     added = sum(bool((event.get("args") or {}).get(PLANTED)) and event["cat"] in RUNTIME for event in new)
     return span_us(new) - span_us(old) - added * _ROOM_US
 

@@ -1,10 +1,10 @@
-"""Plant one known bottleneck at a time into Kineto traces of GPUs, and see whether the summary names it.
+"""Plant one known bottleneck at a time into Kineto traces of GPUs, and test whether the summary names it.
 
     python benchmarks/planted_bottlenecks/run.py FOLDER_OR_TRACE ... [--seed 1] [--part held]
 
-A folder holds the traces of one job's ranks; a trace is a job of one. Which bottlenecks are planted where,
-and of which size, is drawn with the seed. ``--part develop`` takes 60 % of them and ``--part held`` the
-others, so that rules can be written against some and checked on the rest.
+A folder contains the traces of one job's ranks; a single trace is a job of one rank. The seed determines the
+places and sizes of the planted bottlenecks. ``--part develop`` selects 60 % of the bottlenecks, and ``--part
+held`` selects the others, so that rules can be developed with some bottlenecks and tested with the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.analysis import RunAnalysis, analyse_run
 
-LEAST_LONGER = 1.2  # of the step: a plant that makes it less than this as long is no bottleneck
+LEAST_LONGER = 1.2  # ratio of step times: a plant with a smaller ratio is no bottleneck
 _HELD = 0.4
 _SHARES = (0.4, 0.8, 1.6)
 _MAX_STEPS = 3
@@ -85,7 +85,7 @@ def analysed(traces: list[list[Event]], world_size: int, folder: Path) -> RunAna
 
 
 def is_named(run: RunAnalysis, plant: Plant) -> bool:
-    """Return whether headline and first advice hold one of each of the plant's words."""
+    """Return whether the headline and the first advice contain the plant's words."""
     text = "\n".join([run.summary.headline, *(item.what for item in run.advices()[:1])])
     return all(any(word in text for word in words) for words in plant.words)
 

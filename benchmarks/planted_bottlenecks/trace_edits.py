@@ -1,8 +1,8 @@
 """Edit Kineto traces of GPUs: longer or additional events, and the delay of everything that waits for them.
 
-An edit keeps every order that the trace has: what ended before something began still does, a kernel starts
-after its launch and after the kernels before it on its stream, and a call that waited for the device returns
-after what it waited for.
+An edit preserves the order of events. If an event ended before another event began, this is still true after
+the edit. A kernel starts after its launch and after the previous kernels on its stream. A call that waited
+for the device returns after the awaited work.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Event = dict[str, Any]
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 RUNTIME = ("cuda_runtime", "cuda_driver")
 PLANTED = "planted"
-"""An argument of calls that are added: they wait for all work that was issued before them."""
+"""An argument of added calls that wait for all work issued before the call."""
 WAITS = re.compile(r"Synchronize")
 _WAITED_WITHIN_US = 20.0
 _CLOSE_US = 1.0
-# A call returns this soon after what it waited for, and takes so long itself.
+# Delay between the end of the awaited work and the return of a call, and the duration of the call itself.
 _NOTICED_WITHIN_US, _CALLED_US = 100.0, 20.0
 
 
@@ -35,16 +35,16 @@ class Edit:
 
 
 def edited(events: list[Event], edit: Edit) -> list[Event]:
-    """Return *events* with an edit, and everything that has to wait for it later."""
+    """Return *events* with an edit; events that wait for edited events are moved."""
     return _Edited([dict(event) for event in events], edit).run()
 
 
 def with_calls(
     events: list[Event], places: list[float], room_us: float, make: Callable[[float, int], list[Event]]
 ) -> list[Event]:
-    """Return *events* with those that *make* returns for each place on the host, which take *room_us*.
+    """Return *events* with the events that *make* returns for each place on the host; they take *room_us*.
 
-    *make* is called with the time at which its events may begin, and a new correlation.
+    *make* is called with the earliest time of its events, and a new correlation id.
     """
     edit = _Edited([dict(event) for event in events], Edit([(place, room_us) for place in places]))
     moved = edit.run()
@@ -80,7 +80,7 @@ def _arguments(event: Event) -> Mapping[str, Any]:
 
 @dataclass
 class _Wait:
-    """A call that returns once device events have ended, which are the last ones of their streams."""
+    """A call that returns after device events have ended, which are the last events of their streams."""
 
     call: Event
     awaited: list[Event]
@@ -127,7 +127,8 @@ class _Edited:
         for event in self._timed:
             start, end = event["ts"], event["ts"] + event["dur"]
             start, end = self._new.get(id(event)) or (self._warp.at(start), self._warp.at(end, is_end=True))
-            # As in a trace, times are whole nanoseconds: what waited begins no sooner than the awaited ended.
+            # Times are whole nanoseconds as in a trace, so a waiting event does not begin before the awaited
+            # event ends.
             event["ts"] = round(start, 3)
             event["dur"] = max(0.0, round(round(end, 3) - event["ts"], 3))
         return self._events
@@ -149,7 +150,7 @@ class _Edited:
             self._warp.end_at(wait.end_us, max(moment, self._warp.at(wait.end_us, is_end=True)))
 
     def new_time(self, place: float) -> float:
-        """Return where the time inserted at *place* on the host begins, once all is moved."""
+        """Return the new start of the time inserted at *place* on the host, after all events are moved."""
         return self._warp.at(place, is_end=True)
 
     def _issued(self, event: Event) -> float:
@@ -175,7 +176,7 @@ class _Edited:
         return waits
 
     def _last(self, own: list[Event], call: Event) -> Event | None:
-        """Return the last event of a stream that was issued before *call*, and that it can have awaited."""
+        """Return the last event of a stream issued before *call* for which *call* can have waited."""
         number = bisect_left(own, call["ts"], key=self._issued)
         if not _arguments(call).get(PLANTED):
             ends = call["ts"] + call["dur"] + _CLOSE_US
@@ -183,7 +184,7 @@ class _Edited:
         return own[number - 1] if number else None
 
     def _move(self, event: Event) -> None:
-        """Move *event* after all that was issued to its stream before."""
+        """Move *event* after all work that was issued earlier to the same stream."""
         stream = event["args"].get("stream")
         while id(event) not in self._new:
             self._moved[stream] += 1
@@ -193,7 +194,7 @@ class _Edited:
         time, stream = event["ts"], _arguments(event).get("stream")
         launch = self._launches.get(_arguments(event).get("correlation"))
         issued = self._warp.at(launch["ts"]) if launch is not None else time
-        # A queued kernel that began when one of another stream had just ended waited for it.
+        # If a queued kernel began when a kernel of another stream had just ended, it waited for this kernel.
         asked = launch["ts"] + launch["dur"] if launch is not None else time
         awaited = self._latest(max(asked, time - _WAITED_WITHIN_US), time, self._issued(event))
         start = max(time, issued, awaited, self._on_stream.get(stream, time))
@@ -203,7 +204,7 @@ class _Edited:
         self._on_stream[stream] = end
 
     def _latest(self, since: float, until: float, before: float) -> float:
-        """Return the latest new end of what ended in a span of old time and was issued *before* then."""
+        """Return the latest new end of work that ended in a span of old time and was issued *before*."""
         low, high = (bisect_left(self._ended, (time,)) for time in (since, until + 1e-6))
         found = (new for _, new, issued in self._ended[low:high] if issued <= before)
         return max(found, default=float("-inf"))
@@ -217,12 +218,12 @@ class _Warp:
         self._sums = list(accumulate(us for _, us in sorted(inserted)))
 
     def at(self, time: float, *, is_end: bool = False) -> float:
-        """Return the new time of an old one; an insertion at that instant does not move an end."""
+        """Return the new time of an old time. An insertion at the same time does not move an end."""
         number = bisect_left(self._times, time) if is_end else bisect_right(self._times, time)
         return time + (self._sums[number - 1] if number else 0.0)
 
     def end_at(self, time: float, moment: float) -> None:
-        """Have the wait that ended at *time* end at *moment*."""
+        """Move the end of the wait that ended at *time* to *moment*."""
         late = moment - self.at(time, is_end=True)
         if late:
             before = time - 1e-3

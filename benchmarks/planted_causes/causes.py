@@ -1,4 +1,4 @@
-"""Causes of slow training steps: each class plants one in the script of job.py."""
+"""Causes of slow training steps: each class plants one cause in the script of job.py."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class HeldLock(Cause):
     """Another thread holds a lock that the step needs."""
 
     def start(self) -> None:
-        """Start a thread that takes the lock again and again."""
+        """Start a thread that acquires the lock repeatedly."""
         self.lock, self.ended = threading.Lock(), threading.Event()
         self.thread = threading.Thread(target=self.publish, daemon=True)
         if self.slow:
@@ -345,7 +345,7 @@ class LargeEmbedding(Cause):
     """The gradient of a large embedding is reduced among the ranks."""
 
     def model(self, model: nn.Module) -> nn.Module:
-        """Add an embedding; each rank keeps its own one unless the cause is planted."""
+        """Add an embedding. Its gradient is not reduced unless the cause is planted."""
         model.table = nn.Embedding(40_000, 256)
         model.register_forward_pre_hook(lambda net, inputs: (inputs[0] + net.table.weight[0],))
         ignored = [] if self.slow else ["table.weight"]
@@ -409,7 +409,7 @@ class Throttled(Cause):
     """Two other processes run on the core of this one."""
 
     def start(self) -> None:
-        """Pin this process and start the others, which inherit that."""
+        """Pin this process, and start the other processes, which inherit the pinning."""
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         fork = multiprocessing.get_context("fork")
         self.others = [fork.Process(target=spin, daemon=True) for _ in range(2 if self.slow else 0)]

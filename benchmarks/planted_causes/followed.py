@@ -1,4 +1,4 @@
-"""Jobs whose advice can be followed: each trains as a user wrote it if *slow*, else as the advice says."""
+"""Jobs whose advice can be followed: each trains as a user wrote it if *slow*, otherwise as advised."""
 
 from __future__ import annotations
 

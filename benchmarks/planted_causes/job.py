@@ -1,10 +1,10 @@
-"""A small ordinary training script that one planted cause makes slow.
+"""A small training script that one planted cause makes slow.
 
     python job.py regex --slow              # one process
     torchrun --nproc-per-node 2 job.py straggler --slow
 
-Without ``--slow`` the same script trains without the cause, or as the advice on it says. At its end rank 0
-writes the time of each step in milliseconds as JSON to the file that ``STEP_TIMES`` names.
+Without ``--slow``, the same script trains without the cause, or as advised. At the end, rank 0 writes the
+time of each step in milliseconds as JSON to the file ``STEP_TIMES``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Examples(torch.utils.data.Dataset):
 
 
 def train(cause: Cause, steps: int) -> list[float]:
-    """Train for *steps* steps and return how long each took, in milliseconds."""
+    """Train for *steps* steps, and return the time of each step in milliseconds."""
     torch.manual_seed(0)
     model: nn.Module = cause.model(Net(cause.width))
     loader = torch.utils.data.DataLoader(

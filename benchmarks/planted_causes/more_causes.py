@@ -97,7 +97,7 @@ class Recomputation(Cause):
 
 
 class GradientPenalty(Cause):
-    """The norm of the gradient by the input is trained, too."""
+    """The loss includes the norm of the gradient by the input."""
 
     def model(self, model: nn.Module) -> nn.Module:
         """Keep the model."""
@@ -122,7 +122,7 @@ class GradientPenalty(Cause):
 
 
 class Barriers(Cause):
-    """The ranks wait for each other over and over, although collectives do that, too."""
+    """The ranks wait for each other in many barriers, although collectives also synchronise them."""
 
     def after_step(self, step: int, model: nn.Module, loss: torch.Tensor) -> None:
         """Wait for the other rank."""
@@ -182,7 +182,7 @@ class Pools(Cause):
 
 
 class DoublePrecision(Cause):
-    """Statistics in double precision, as NumPy has them, make the second half of the model double."""
+    """Statistics in double precision, NumPy's default, make the second half of the model double."""
 
     width = 1024
 
@@ -196,10 +196,10 @@ class DoublePrecision(Cause):
 
 
 class NewPages(Cause):
-    """Noise of 64 MiB is made anew in each step, in memory that the process gets and returns."""
+    """Noise of 64 MiB is generated in each step, in memory that the process allocates and frees."""
 
     def start(self) -> None:
-        """Make the memory that the fast variant reuses."""
+        """Allocate the memory that the fast variant reuses."""
         self.noise = torch.zeros(1 << 24)
 
     def before_forward(

@@ -5,14 +5,16 @@
     python benchmarks/planted_causes/run.py --healthy          # the same scripts without their causes
     python benchmarks/planted_causes/run.py --followed --rounds 3  # writes docs/validation/advice.md
 
-For each job the script runs without and with its cause, unprofiled, which gives the true gain of removing the
-cause: the difference of the median steps, or of the mean steps where the cause is not in every step. It does
-so before and after the slow variant is profiled, in opposite order, so that a machine that becomes slower or
-faster changes both alike. The cause is named if headline and first advice match what the table below expects,
-and its gain is right if its share of the step is within 20 % of the true share: shares, because the speed of
-a machine changes between runs. A healthy script must not be given one of the causes.
-With ``--followed`` the fast variant follows the advice (followed.py), and the promise is that of the first
-advice that matches the table below. With ``--rounds`` all of it is done so often, and medians count.
+Each job runs without and with its cause, without a profiler. The difference of the median steps (or of the
+mean steps, if the cause is not in every step) is the true gain of removing the cause. Both variants run
+before and after the slow variant is profiled, in opposite order, so that a change in the machine's speed
+affects both equally. The cause is named if the headline and the first advice match the table below. The gain
+is right if its share of the step is within 20 % of the true share; shares are compared because the speed of a
+machine changes between runs. A healthy script must not get advice on any of the causes.
+
+With ``--followed``, the fast variant follows the advice (followed.py), and the promised gain is that of the
+first advice that matches the table below. With ``--rounds N``, everything is repeated N times, and medians
+are compared.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ from chakrascope.tracer._agent.readings import has_bfloat16
 
 JOB = Path(__file__).with_name("job.py")
 PAGES = JOB.parents[2] / "docs" / "validation"
-WARM = 4  # steps that a truth leaves out
+WARM = 4  # number of first steps that measurements leave out
 STEPS = 24
 
 
 class Expected(NamedTuple):
-    """How a cause is to be named, as a regular expression, and how many ranks the job has.
+    """A regular expression that matches the name of a cause, and the number of ranks of the job.
 
-    *halved* says that following the advice makes the work twice as fast, whose gain advice also states.
+    *halved* means that following the advice makes the work twice as fast; advice also states this gain.
     """
 
     named: str
@@ -92,7 +94,7 @@ JOBS = {
     "new_pages": Expected("Page faults"),
     "edit_distance": Expected(r"(Everything|Python between operators) in EditDistance\.compare"),
 }
-# Jobs of followed.py, how their advice is to be recognised, and what was done.
+# Jobs of followed.py, the pattern of their advice, and the change that was made.
 FOLLOWED = {
     "fusion": (Expected("fusion:"), "elementwise operators → `torch.compile`"),
     "whole_gradient": (Expected("synchroni[sz]ation"), "8,000 calls of `.item()` → one call"),
@@ -110,7 +112,7 @@ FOLLOWED = {
     "dynamic_shapes": (Expected("compilation"), "recompilation for each shape → `dynamic=True`"),
 }
 _LEFT_OUT = " The advice to lower the precision was not given: the processor has no units for bfloat16."
-# What must not be reported of a script without a cause.
+# Patterns that the advice on a script without a cause must not match.
 BLAMED = re.compile(
     r"garbage|\block|sleep|I/O|checkpoint|validation|logging|[Cc]ompilation|comes last|input pipeline|worker"
     "|[Aa]nomaly|[Rr]ecomput|[Pp]rocesses|double precision|Page faults"
@@ -168,7 +170,7 @@ def planted_row(name: str) -> dict[str, Any]:
     if name in FOLLOWED:
         advice = [item for item in advice if re.search(expected.named, text_of_advice(item))] or [{}]
     first = advice[0]
-    # A planted cause is removed; advice on it may promise only what moving its work gains.
+    # A planted cause is removed, but advice may promise only the gain of moving the work elsewhere.
     other = "half_ns" if expected.halved else "" if name in FOLLOWED else "whole_ns"
     gain_ns, own_ns = first.get("gain_ns", 0), first.get(other)
     share = first.get("share", 0.0) * (own_ns / gain_ns if own_ns and gain_ns else 1)
@@ -202,7 +204,7 @@ def is_right(name: str, promised: float, truth: float) -> bool:
 
 
 def expected_of(name: str) -> Expected:
-    """Return how the cause of a job, or the advice on it, is to be named."""
+    """Return the expected name of the cause of a job, or of the advice on it."""
     return FOLLOWED[name][0] if name in FOLLOWED else JOBS[name]
 
 
@@ -259,7 +261,7 @@ def _cells(row: dict[str, Any]) -> str:
 
 
 def healthy_row(name: str) -> dict[str, Any]:
-    """Return the answer for the job *name* without its cause."""
+    """Return the result for the job *name* without its cause."""
     answer = profiled(name, slow=False)
     first = (answer["advice"] or [{}])[0]
     off = statistics.median(step_times(name, slow=False)[WARM:])
@@ -289,7 +291,7 @@ def command(name: str, slow: bool) -> list[str]:
 
 
 def step_times(name: str, slow: bool) -> list[float]:
-    """Return how long each step of the unprofiled job took, in milliseconds."""
+    """Return the time of each step of the unprofiled job, in milliseconds."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "times.json"
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "STEP_TIMES": str(file)}

@@ -118,7 +118,7 @@ def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[
     # Processes are spawned because a fork of a process with threads (a server, torch) may deadlock.
     with ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
         try:
-            with signals_blocked(signal.SIGINT):  # Ctrl-C would reach the workers, too
+            with signals_blocked(signal.SIGINT):  # otherwise, Ctrl-C would also reach the workers
                 results = pool.map(work, items)
             yield from results
         except KeyboardInterrupt:

@@ -136,7 +136,7 @@ class HostTrace(msgspec.Struct, frozen=True):
         return changing
 
     def reads(self, rows: np.ndarray) -> np.ndarray:
-        """Return the range of each row's input storages: begin and end in turn; none for row -1."""
+        """Return the bounds of each row's input storages (begin, end, begin, end, ...); row -1 has none."""
         return self._slices(rows, self.begin, self.inputs_end)
 
     def writes(self, rows: np.ndarray) -> np.ndarray:

@@ -149,7 +149,7 @@ def main():
     steps = [after - before for before, after in itertools.pairwise(ends)]
     print(json.dumps({"rank": dist.get_rank(), "pid": os.getpid(), "steps_ns": steps}), flush=True)
     dist.barrier()
-    del step  # before the group: PyTorch 2.13 may hang where the model holds it last
+    del step  # before the group, because PyTorch 2.13 may hang if the model outlives the group
     dist.destroy_process_group()
 
 

@@ -107,7 +107,7 @@ def main():
         if rank == 0:
             print(f"epoch {epoch}: loss {loss:.3f}, {time.perf_counter() - started:.1f} s", flush=True)
     if distributed:
-        del model  # before the group: PyTorch 2.13 may hang where the model holds it last
+        del model  # before the group, because PyTorch 2.13 may hang if the model outlives the group
         dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""Times of a layer on a chip, by the costs of `chakrascope predict`."""
+"""Times of a layer on a chip, with the costs of `chakrascope predict`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from chakrascope.runner.prediction.models import Operator
 
 __all__ = ["Costs"]
 
-# How often a number of the output is read or written in addition to the product. Forward: a
-# normalisation reads for
-# its mean and once more, and writes; the activation reads and writes. Backward: the gradient as well.
+# The number of reads and writes per output element, in addition to the product. In the forward pass, a
+# normalisation reads twice and writes once, and the activation reads and writes once. In the backward pass,
+# the gradient is also read or written.
 _TOUCHES = {True: 5, False: 2}
 _BACKWARD = 2
 
 
 class Costs:
-    """The costs of a *chip*: the shares of its peaks that each class of operators reaches."""
+    """The costs of a *chip*: the share of the chip's peak that each class of operators reaches."""
 
     def __init__(self, chip: str, network: str) -> None:
         found = find_chip(chip)
@@ -33,7 +33,7 @@ class Costs:
         product = sum(self._prices.operator_ns(each) for each in _products(layer, samples))
         touched = self._prices.operator_ns(_pointwise(layer, samples))
         weights = product if layer.kind in {"conv", "linear"} else 0.0
-        # The gradients of attention are both of inputs.
+        # Both gradients of attention are gradients of inputs.
         inputs = product if weights else _BACKWARD * product
         return round(product + touched), round(inputs + _BACKWARD * touched), round(weights)
 
@@ -49,6 +49,6 @@ def _products(layer: Layer, samples: int) -> list[Operator]:
 
 def _pointwise(layer: Layer, samples: int) -> Operator:
     elements = layer.outputs * layer.output_positions * samples
-    # The scores of attention are in the share that it reaches.
+    # The share that attention reaches includes the time of its scores.
     touches = 0 if layer.kind == "attention" else _TOUCHES[layer.norm]
     return Operator(layer.name, "pointwise", elements, touches * elements * BYTES_PER_ELEMENT)

@@ -19,9 +19,9 @@ BYTES_PER_ELEMENT = 2  # half precision: parameters, gradients and activations
 class Layer:
     """A layer's shape; *positions* are pixels of an image or tokens of a sequence.
 
-    *split* says how model parallelism divides it: by ``outputs`` (all ranks then gather them), by ``columns``
-    of its weights (nothing to gather, the next layer continues with the share), by ``rows`` (partial sums are
-    added up), by ``heads`` (nothing at all), or ``replicated``.
+    *split* states how model parallelism divides the layer: by ``outputs``, which all ranks gather; by
+    ``columns`` of the weights, without communication, because the next layer uses the share; by ``rows``,
+    with partial sums that are reduced; by ``heads``, without communication; or not at all (``replicated``).
     """
 
     name: str
@@ -37,20 +37,20 @@ class Layer:
 
     @property
     def parameters(self) -> int:
-        """The number of trained parameters, those of its normalisation included."""
+        """The number of trained parameters, including the normalisation."""
         weights = self.inputs * self.outputs * self.kernel**2 if self.kind in {"conv", "linear"} else 0
         return weights + self.outputs * self.bias + 2 * self.outputs * self.norm
 
     @property
     def operations(self) -> int:
-        """The floating-point operations of a sample's forward pass; each gradient takes as many again."""
+        """The floating-point operations of a sample's forward pass, which equal those of each gradient."""
         if self.kind == "norm":
             return 0
         return 2 * self.inputs * self.outputs * self.kernel**2 * self.output_positions
 
 
 Passes = Callable[[Layer, int], tuple[int, int, int]]
-"""From a layer and the samples of a rank to the ns of its forward pass, and of both gradients."""
+"""A function of a layer and the samples of a rank that returns the times (ns) of the three passes."""
 
 
 def read_layers(model: str) -> list[Layer]:
@@ -79,10 +79,10 @@ def text_workload(
 ) -> str:
     """Return the text workload of a training step, times in ns.
 
-    *passes* tells what the three passes of a layer take. Each rank has *samples_per_rank* samples in
-    ``data`` parallelism. In ``model`` parallelism the ranks of a *group* share those of all of them, and
-    each layer is divided by them, so that a rank computes as much; so they do in ``hybrid`` parallelism,
-    whose groups also add up the gradients of their shares.
+    *passes* returns the times of the three passes of a layer. In ``data`` parallelism, each rank has
+    *samples_per_rank* samples. In ``model`` parallelism, the ranks of a *group* share the samples of the
+    whole group and divide each layer, so that the computation of a rank stays the same. In ``hybrid``
+    parallelism, the groups also reduce the gradients of their shares.
     """
     rows = [_row(layer, parallelism, group, samples_per_rank, passes) for layer in layers]
     return "\n".join([_POLICIES[parallelism], str(len(rows)), *rows]) + "\n"

@@ -1,4 +1,4 @@
-"""Simulate VGG16, ResNet-50 and three layers of GPT-3 on two platforms of 256; draw the results."""
+"""Simulate VGG16, ResNet-50 and three layers of GPT-3 on two clusters of 256 chips; draw the results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from chakrascope.runner import Result, simulate
 
 @dataclass(frozen=True)
 class Platform:
-    """A cluster of 256: presets of network and system, and the chip whose file has the costs of operators.
+    """A cluster of 256 chips: presets of network and system, and the chip with the costs of operators.
 
-    Of two *queues* per dimension, collectives use one in each direction of a ring.
+    If there are two *queues* per dimension, collectives use both directions of a ring.
     """
 
     network: str
@@ -37,7 +37,7 @@ TITLES = {"vgg16": "VGG16", "resnet50": "ResNet-50", "gpt3": "GPT-3, three layer
 RANKS = 256
 # Ranks that share a layer in hybrid parallelism: a DGX-2, or a row of the torus.
 MODEL_GROUP = 16
-# Communication times in microseconds of the study reproduced here.
+# Communication times (microseconds) published in the study that is reproduced here.
 PUBLISHED_US = {
     ("vgg16", "data", "dgx-2"): 48_600,
     ("vgg16", "model", "dgx-2"): 4_832_700,

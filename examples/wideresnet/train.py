@@ -112,7 +112,7 @@ def main():
                 f"epoch {epoch}: accuracy {accuracy:.3f}, {time.perf_counter() - started:.1f} s", flush=True
             )
     if dist.is_initialized():
-        del model  # before the group: PyTorch 2.13 may hang where the model holds it last
+        del model  # before the group, because PyTorch 2.13 may hang if the model outlives the group
         dist.destroy_process_group()
 
 

@@ -62,7 +62,7 @@ _MAX_PATH_NODES = 200_000  # maximum number of nodes of a replay with a critical
 # twentieth of that per event of each rank.
 _MAX_NODES, _MAX_EVENTS = 125_000, 2_000_000
 _SLOW = 0.1  # communication below this fraction of the network's bandwidth has another limit
-_MIN_RATE = 0.125  # in bytes/ns: 1 Gb/s Ethernet, assumed as the slowest network
+_MIN_RATE = 0.125  # in bytes/ns: 1 Gb/s Ethernet, the slowest network that is assumed
 _COVERED = 0.5
 _NEAR = 0.1  # the gain of all advice is shown if it differs by more than this fraction from the sum
 _NAMED_SHARE = 0.1
@@ -154,8 +154,8 @@ def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simu
 def _ordered(items: Sequence[Advice], *, is_busy: bool) -> list[Advice]:
     """Sort the advice with the largest likely gains; waits and page faults come after larger causes.
 
-    Page faults occur inside operators, so they come after any operators that take longer. If waits are the
-    largest contributor (*is_busy*), their likely gain counts.
+    Page faults occur inside operators, so they are listed after operators that take longer. If waits are the
+    largest contributor (*is_busy*), they are sorted by their likely gain.
     """
     ordered = sorted(items, key=lambda item: -item._likely_ns)[:_MAX_ADVICE]
     waits = {(DELAYED, ""), (DELAYED, Target("cause", DELAYED).key)}
@@ -255,8 +255,9 @@ def _step_times(result: Result, workload: Workload) -> StepTimes | None:
 def _recurring(result: Result, workload: Workload) -> list[Advice]:
     """Return advice on steps that the script makes longer than others, if there are any.
 
-    The gain is measured: the mean of all unprofiled (if too few: captured) steps minus the mean of the
-    others. The advice has no key, because the simulated step does not contain the cause.
+    The gain is measured: the mean of all unprofiled steps (captured steps, if those are too few) minus the
+    mean of the steps that are not long. The advice has no key, because the simulated step does not contain
+    the cause.
     """
     times = _step_times(result, workload)
     if times is None or not times.is_the_scripts:
@@ -326,10 +327,11 @@ def _longest(path: CriticalPath, one: Candidate) -> tuple[int, int, str]:
 def _without_covered(
     items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
 ) -> list[tuple[Candidate, Advice]]:
-    """Drop advice on faster kernels, and on each of many small collectives, where better advice covers it.
+    """Drop advice on faster kernels and on single small collectives that better advice covers.
 
-    Advice on a function is better than advice on an operator that it mostly calls. Advice on small
-    collectives does not replace advice that avoids some of them, such as one communication per step.
+    Advice on a function is better than advice on an operator to which the function makes most of its calls.
+    Advice on small collectives does not replace advice that avoids some of the collectives, such as one
+    communication per step.
     """
     kept: list[tuple[Candidate, Advice]] = []
     functions = [other for other, _ in items if other.remedy == "function"]
@@ -369,7 +371,7 @@ def _with_overlaps(items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
 
 
 def _contributor(found: Sequence[Candidate]) -> Candidate | None:
-    """Return the largest named candidate, or the largest of all if named ones are far smaller."""
+    """Return the largest named candidate, or the largest candidate if named candidates are far smaller."""
     ordered = sorted((one for one in found if one.remedy != "skew"), key=lambda one: -one.path_ns)
     for one in ordered:
         if one.is_named and one.path_ns >= _NAMED_SHARE * ordered[0].path_ns:
@@ -388,7 +390,7 @@ def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> di
 
 
 def replayed(simulate: Simulate | None, *changes: tuple[Target, float]) -> Result | None:
-    """Replay the step with *changes*; None without *simulate* or if that fails."""
+    """Return the replay of the step with *changes*; None without *simulate*, or if the replay fails."""
     try:
         return None if simulate is None else simulate(changes)
     except ChakrascopeError:
@@ -400,7 +402,7 @@ def _slow(
 ) -> set[str]:
     """Return the names of communications on the path far below the network's bandwidth.
 
-    For an unknown network, the fastest communication stands in for the bandwidth.
+    If the network is unknown, the rate of the fastest communication replaces the bandwidth.
     """
     keys = [collectives[name] for name in ("operation", "size_bytes", "group")]
     fastest = {

@@ -194,11 +194,11 @@ class Advice:
     free cores limit the work that can be moved, and *whole_ns* is the gain of removing all of the work.
     *half_ns* and *whole_ns* are 0 for other advice.
 
-    Advice on recurring long steps, or on a cause whose mean time in the run differs, has no key and
-    a measured gain. *steps* names the steps in which the gain counts, such as the median unprofiled
-    step, to which the gain of the replay was scaled; "" is the step shown. *then* is the kind of work
-    that bounds the replay, and *overlaps* lists other advice for the same time. *rank* and *node_id*
-    are the longest segment (-1: it has no node), and *place* its function, file and line.
+    Advice on recurring long steps, or on a cause whose mean time in the run differs, has no key and a
+    measured gain. *steps* names the steps to which the gain applies, such as the median unprofiled step, to
+    which the gain of the replay was scaled; "" is the displayed step. *then* is the kind of work that bounds
+    the replay, and *overlaps* lists other advice for the same time. *rank* and *node_id* are the longest
+    segment (-1: it has no node), and *place* its function, file and line.
     """
 
     what: str
@@ -221,9 +221,10 @@ class Advice:
 
     @property
     def _likely_ns(self) -> int:
-        """The gain that orders advice: for necessary work, that of halving it.
+        """The gain by which advice is sorted: for necessary work, the gain of halving it.
 
-        A function of the script may be called less often or outside the step, so all its time counts.
+        A function of the script may be called less often or outside the step, so its gain includes all its
+        time.
         """
         return self.gain_ns if self.key.startswith("place:") else self.half_ns or self.gain_ns
 
@@ -279,15 +280,15 @@ class Advised:
 def gain_text(item: Advice, steps: str = "") -> str:
     """Return the gain of *item*, such as ``12 ms``, or ``at most 12 ms`` for an upper bound.
 
-    Where work can be faster but not disappear, the text says that this is the gain of removing it. If the
-    gain counts in other steps than *steps*, the text names them.
+    If work can be faster but cannot disappear, the text states that this is the gain of removing the work. If
+    the gain applies to steps other than *steps*, the text names these steps.
     """
     text = f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}{' if removed' * (item.half_ns > 0)}"
     return text if item.steps == steps else f"{text} in {item.steps or SHOWN_STEP}"
 
 
 def common_steps(items: Sequence[Advice]) -> str:
-    """Return the steps in which the gains of most *items* count; "" if that is the step shown."""
+    """Return the steps to which the gains of most *items* apply; "" for the displayed step."""
     steps = [item.steps for item in items]
     return max(steps, key=steps.count, default="")
 

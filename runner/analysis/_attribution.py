@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MAX_SETTINGS = 5
-"""Up to this many settings are combined in all ways (32 simulations); the rest count as one setting."""
+"""Number of settings whose combinations are all simulated (32); further settings count as one."""
 _MACHINE = ("options", "machine")
 _PROGRAMS = ("programs",)
 _MAX_NAMES = 4
@@ -149,7 +149,7 @@ def _attributed(
     progress: Callable[[int, int], None] | None,
     may_continue: Callable[[], bool] | None,
 ) -> tuple[Sequence[_Change], list[int], list[int]]:
-    """Return *changes* with Shapley values and single effects; the smallest of too many are merged."""
+    """Return *changes* with Shapley values and single effects; of too many, the smallest are merged."""
     makespans: dict[frozenset[str], int] = {}
     within = (lambda _ns, _ranks: may_continue()) if may_continue is not None else None
     settings = sum(len(change.settings) for change in changes)
@@ -191,7 +191,7 @@ def _joined_name(part: str, settings: Sequence[Setting]) -> str:
 
 
 def _part(setting: Setting) -> str:
-    """Return the name of the part of the configuration that has to change as a whole with *setting*."""
+    """Return the name of the part of the configuration that can only change together with *setting*."""
     part = str(setting.keys[0])
     return {"groups": "workload", "network": "network and system", "system": "network and system"}.get(
         part, part

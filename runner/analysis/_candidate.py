@@ -21,7 +21,7 @@ HALF, GONE = 2.0, math.inf
 MAJORITY, NEARLY_ALL = 2 / 3, 0.9
 _LEAST_PLACED = 0.1  # samples may be late, so a line with less of the backward pass does not call it
 ESPECIALLY = ", especially "
-"""Introduces the operator or place that takes most of a candidate's time."""
+"""The words before the operator or place that takes most of a candidate's time."""
 CALLED_PHASES = ("backward", "optimizer")
 """Phases that a single line of the script runs for all operators."""
 

@@ -69,7 +69,7 @@ _LATE_RANKS = 2
 _MANY, _SMALL_BYTES = 25, 64 << 10  # collectives on the path that take a fixed time for their size
 _IN_PRECISION = {"double": "double precision", "bfloat16": "bfloat16"}
 _NO_FUNCTIONS = frozenset({"", *BUFFERS.values()})
-# A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in
+# A fused optimizer reads parameter, gradient and two moments, and writes all of these except the gradient, in
 # one pass. An operator on whole tensors reads two and writes one.
 _FUSED_STREAMS, _OPERATOR_STREAMS, _MAX_FUSED = 7, 3, 10.0
 # The source location of an optimizer that the script implements, and the remedies that fuse its passes.
@@ -122,7 +122,7 @@ def candidates(
         *precise,
         *_dense_gradients(segments, computed),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
-        *(_module(segments, computed, hosted) if not rates else ()),  # advice on rates names operators
+        *(_module(segments, computed, hosted) if not rates else ()),  # with rates, advice names operators
         *_functions(segments, _outside(in_loops, segments), reaches),
         *_optimizer(segments, computed, hosted, precise),
         *(loop(segments, place, own) for place, own in of_loops.items()),
@@ -143,7 +143,7 @@ def candidates(
 
 
 def _union(one: Ints, other: Ints) -> Ints:
-    """Return the rows of two disjoint sets in ascending order."""
+    """Return the union of two disjoint sets of rows, in ascending order."""
     return np.sort(np.concatenate([one, other]), kind="stable")
 
 
@@ -276,7 +276,7 @@ def _dense_gradients(segments: CodedColumns, computed: Ints) -> Iterator[Candida
 def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
     """Yield the innermost module with most computation, if it contains at most half of all modules.
 
-    If there is none, modules whose names differ only in numbers are taken together.
+    If there is no such module, modules whose names differ only in numbers are combined.
     """
     modules = segments["module"]
     times = sums_by(segments["duration_ns"][computed], modules[computed])
@@ -320,14 +320,14 @@ def _outside(loops: Ints, segments: CodedColumns) -> Ints:
 def _functions(segments: CodedColumns, rows: Ints, reaches: Container[str]) -> Iterator[Candidate]:
     """Yield each function of the script that takes much of a step without a single main cause.
 
-    Of a function that calls the backward pass, only operators count, and they must take most of the
-    step. That function itself is not advised: the step needs it, and its source location includes
-    the backward pass. An operator of *reaches*, which is known to be slow, is the main cause of a
-    function even if the function also calls others.
+    If a function calls the backward pass, only its operators count, and they must take most of the step.
+    There is no advice on such a function itself, because the step needs it, and its source location includes
+    the backward pass. An operator of *reaches*, which is known to be slow, is the main cause of a function
+    even if the function also calls others.
     """
     training = training_functions(segments)
     if not training:
-        return  # without a known training function, one function may do all the work
+        return  # if the training function is unknown, one function may do all the work
     kinds, is_computed = segments["kind"], segments["kind"] == "compute"
     everywhere_ns = sums_by(segments["duration_ns"][is_computed], segments["operator"][is_computed])
     worked, functions = segments["cause"] != DELAYED, segments["place"].mapped(function_of)
@@ -405,7 +405,7 @@ def _optimizer(
         max(kernel_ns, known_ns) >= MAJORITY * sum_ns(segments, own)
         or len(set(segments["operator"][own].tolist())) < 2
     ):
-        own = own[:0]  # these operators are a candidate themselves
+        own = own[:0]  # these operators are a separate candidate
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return

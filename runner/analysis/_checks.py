@@ -31,9 +31,9 @@ from ._foreign_times import cpu_times, has_cpu_times
 class Communication:
     """A workload's communication: its programs, its *groups* of ranks, and whether it was *captured*.
 
-    A workload that *repeats* is repeated on a larger network and never cut; files of other programs
-    are cut. *on_cpu* means that compute times were measured on CPUs. *stand_ins* describes ranks
-    that represent others.
+    A workload that *repeats* is repeated on a larger network, and never truncated. Files of other programs
+    are truncated to the network. *on_cpu* means that compute times were measured on CPUs. *stand_ins*
+    describes ranks that represent others.
     """
 
     source: WorkloadSource
@@ -53,7 +53,7 @@ class Communication:
         return self.source.num_ranks
 
     def collectives(self, num_ranks: int, apart: frozenset[int] = frozenset()) -> list[engine.Collective]:
-        """Return the distinct collectives of the first *num_ranks* ranks; nodes in *apart* stay separate."""
+        """Return the distinct collectives of the first *num_ranks* ranks; nodes in *apart* are distinct."""
         used = frozenset(self.source.program_of_rank[:num_ranks].tolist())
         if (used, apart) not in self._known:
             programs = [self.source.programs[number] for number in sorted(used)]

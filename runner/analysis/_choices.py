@@ -9,7 +9,7 @@ BREAKDOWNS = ("kind", "cause", "operator", "module", "collective", "rank", "phas
 RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
 """The breakdowns of a run's critical path, including by network and by link."""
 PARTS = ("part", "kind", "class", "operator", "module", "collective", "phase", "rank")
-"""Properties by which the difference of two steps can be split; ``part`` is the most specific."""
+"""Properties by which the difference of two steps can be divided; ``part`` is the most specific."""
 DIFF_TABLES = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 """The tables of the difference of two steps."""
 FEW_HOPS, MAX_HOPS = 2, 8

@@ -1,4 +1,4 @@
-"""Compare results of one workload with the first of them, and totals of any runs."""
+"""Compare the results of one workload with the first result, and compare totals of any runs."""
 
 from __future__ import annotations
 

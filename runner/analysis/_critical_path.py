@@ -68,9 +68,9 @@ class _Walk:
 class CriticalPath:
     """The segments of the critical path in order of time, without gaps from 0 to *makespan_ns*.
 
-    *table* has the columns of :attr:`segments`. If the column ``reason`` is missing, whose computation
-    takes as long as all other columns together, *walk* provides the column at its first use. Ranks of equal
-    *program_of_rank* (int32) run the same program.
+    *table* has the columns of :attr:`segments`. The column ``reason`` takes as long to compute as all other
+    columns together. If it is missing, *walk* computes it at its first use. Ranks of equal *program_of_rank*
+    (int32) run the same program.
     """
 
     table: Table
@@ -87,7 +87,7 @@ class CriticalPath:
 
     @cached_property
     def segments(self) -> pd.DataFrame:
-        """The segments of the path, with the ``reason`` why each could not begin earlier."""
+        """The segments of the path, with the ``reason`` why each segment could not begin earlier."""
         columns = self.columns
         if "reason" not in columns and self.walk is not None:
             columns = columns | {"reason": TextColumn.of(self.walk.reasons(slice(None)))}
@@ -190,10 +190,10 @@ def breakdown_of(sums: Mapping[Any, int], makespan_ns: int, dtype: npt.DTypeLike
 def critical_path(result: Result, workload: Workload) -> CriticalPath:
     """Return the critical path of *result*, a simulation or replay of *workload*.
 
-    It is found by walking back from the node that ends last to time 0: from a node's end to the
-    start of the node that triggered it, which in a collective belongs to the straggler, and from
-    there to the end of the node that allowed this start. Raises `BackendError` if the result has no
-    nodes or its records contradict each other.
+    The function walks back from the node that ends last to time 0. It goes from the end of a node to the
+    start of the node that triggered this end (in a collective, a node of the straggler), and from there to
+    the end of the node that allowed this start. Raises `BackendError` if the result has no nodes or its
+    records contradict each other.
     """
     if not result.num_nodes:
         raise BackendError(
@@ -291,7 +291,7 @@ def _reasons(steps: Steps, awaited: TextColumn) -> list[str]:
 
 
 def _reason(other: bool, name: str, node: int, rank: int, waited_ns: int, is_dependency: bool) -> str:  # noqa: PLR0917
-    """Explain that a step waited for *node* of *rank*, called *name*."""
+    """Return a phrase that the step waited for *node* of *rank*, called *name*."""
     name = short_name(name)
     if other:
         lead = f"Waited {duration_text(waited_ns)} for" if waited_ns > 0 else "Was triggered by"

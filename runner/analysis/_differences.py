@@ -92,8 +92,8 @@ def collective_differences(base: Result, other: Result, described: pd.DataFrame)
 def flow_differences(base: Result, other: Result) -> pd.DataFrame:
     """Return the messages of both results, the largest difference in completion time first.
 
-    Messages match by source, destination, size and ``turn``, their order among those. Backends that
-    do not simulate messages have none.
+    Messages are matched by source, destination, size and ``turn``, the order among messages with the same
+    three values. Backends that do not simulate messages have none.
     """
     keys = ["src", "dst", "bytes", "turn"]
     table = _completions(base).merge(_completions(other), on=keys, suffixes=("_base", "_other"))
@@ -322,7 +322,7 @@ def measured_result(workload: Workload) -> Result:
         )
     experiment = prepare(workload, "default", None, backend=REPLAY)
     measured = get_backend(REPLAY).run(experiment)
-    # The measured ranks may stand for others.
+    # The measured ranks may represent other ranks.
     return replace(measured, provenance={**measured.provenance, _MEASURED_RANKS: measured_ranks(workload)})
 
 

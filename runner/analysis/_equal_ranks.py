@@ -63,9 +63,9 @@ def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:
 
 
 def represented_ranks(result: Result) -> pd.Series:
-    """Return how many ranks each rank's nodes in *result* stand for: 1 for a rank like no other.
+    """Return the number of ranks that the nodes of each rank in *result* represent; 1 for a unique rank.
 
-    A result with very many nodes, or of a workload with one rank of each kind, has only nodes of
+    A result with very many nodes, or a result of a workload with one rank per kind, has only the nodes of
     simulated ranks.
     """
     import pandas as pd  # noqa: PLC0415 - most callers do not need pandas

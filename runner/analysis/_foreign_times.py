@@ -1,4 +1,4 @@
-"""Warn when times measured on one machine are simulated on one with other chips or more ranks."""
+"""Warn if times measured on one machine are simulated on a machine with other chips or more ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REMEDY = (
 
 
 def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding | None:
-    """Return a warning that compute times of CPUs run on accelerators; None if there are none.
+    """Return a warning that compute times of CPUs are simulated on accelerators, or None.
 
     *network* and *system* have the keys of their files.
     """

@@ -23,10 +23,10 @@ _MAX_RANKS = 256
 class Groups:
     """Groups of nodes, and the edges between groups.
 
-    *nodes* has ``group, name, band, kind, count, duration_ns, on_path_ns, rank`` and ``node_id``.
-    ``kind`` takes most of a group's time, and ``rank`` and ``node_id`` are its longest node. Groups
-    of one ``band``, such as a phase, are adjacent. *edges* has ``src`` and ``dst`` (groups) and
-    ``label``. *group_of* maps each folded node to its group.
+    *nodes* has ``group, name, band, kind, count, duration_ns, on_path_ns, rank`` and ``node_id``. ``kind`` is
+    the kind with most of a group's time, and ``rank`` and ``node_id`` identify the longest node. Groups of
+    one ``band``, such as a phase, are adjacent. *edges* has ``src`` and ``dst`` (groups) and ``label``.
+    *group_of* maps each folded node to its group.
     """
 
     nodes: pd.DataFrame
@@ -175,7 +175,7 @@ def neighbourhood(
 class Neighbour:
     """A direct neighbour of a node: its id, its name, the kind of edge, and whether it runs *before*.
 
-    It is one *of* so many that run before, or so many that run after.
+    *of* is the number of neighbours that run before, or of those that run after.
     """
 
     before: bool
@@ -199,7 +199,7 @@ def neighbours(
 
 
 def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
-    """Return the hops from *focus* to each node, and whether *limit* nodes were exceeded.
+    """Return the number of hops from *focus* to each node, and whether there are more than *limit* nodes.
 
     The search works on arrays, because the whole graph has too many edges for networkx.
     """

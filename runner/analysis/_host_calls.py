@@ -72,7 +72,7 @@ class CapturedCalls:
 def captured_interval(metadata: Mapping[str, Any], rank: int) -> tuple[int, int]:
     """Return the start and end of the captured steps in the measured times of *rank*; (0, 0) if unknown.
 
-    A device may begin a step after the host, which then ends the step later as well.
+    A device may begin a step after the host. In this case, the step also ends later on the device.
     """
     shares, lasted = (metadata.get(name) for name in ("step_shares", "measured_step_ns"))
     own = shares.get(str(rank)) if isinstance(shares, Mapping) else None
@@ -104,9 +104,9 @@ def _files(study: Study, workload: Workload) -> dict[int, tuple[Path, Path | Non
 
 
 def host_cause(nodes: pd.DataFrame, node_id: int) -> int:
-    """Follow what let a node start back to the first host work; -1 if there is none.
+    """Follow the causes of a node's start back to the first host work; -1 if there is none.
 
-    *nodes* are those of the node's rank.
+    *nodes* are the nodes of the same rank.
     """
     ids, causes = (nodes[name].to_numpy(np.int64) for name in ("node_id", "cause_node"))
     on_host = (nodes["kind"] == "host").to_numpy()

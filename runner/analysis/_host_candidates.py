@@ -69,12 +69,12 @@ from ._placed_work import PlacedWork, everything_in, in_target
 from ._what_if import Target
 
 _SYNCHRONISATION, _OBJECTS = "synchronisation", "object_collective"
-# With more waiting operators than this per piece of Python, a loop spends its time waiting.
+# Number of waiting operators per piece of Python code above which a loop spends its time waiting.
 _PER_PYTHON = 100
 _WORK = ("compute", "communication", "copy", "memory")
 _COPYING = ("aten::copy_", "aten::_to_copy")
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
-# Causes that already include the work inside them, or that are not caused at their place.
+# Causes that already include the work inside them, or whose place is not the cause.
 _WHOLE_ENTRIES = (*ACTIVITIES, COLLECTING, DELAYED, FIRST_LAUNCH, INSIDE_CALLS)
 
 
@@ -172,7 +172,7 @@ def loops_beside_work(
 
 
 def _long(segments: Columns, rows: Ints) -> Ints:
-    """Return those *rows* that are operators too long for a loop of small operators."""
+    """Return the *rows* of operators that are too long for a loop of small operators."""
     return rows[~_is_gap(segments, rows) & (segments["duration_ns"][rows] > SHORT_NS)]
 
 
@@ -189,10 +189,10 @@ def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
 
 
 def barriers(segments: CodedColumns, rows: Ints) -> tuple[list[Candidate], Ints]:
-    """Return a candidate per place with barriers, and those of the communications *rows* without.
+    """Return a candidate per place with barriers, and the communications of *rows* that are no barriers.
 
-    If a line hardly does anything but wait in barriers, all its time counts. Work before the first
-    barrier of a step does not, because other work may make a rank late.
+    If a line does hardly anything except waiting in barriers, all its time counts. Work before the first
+    barrier of a step does not count, because other work may make a rank late.
     """
     operators = segments["operator"]
     is_barrier = operators[rows].passes(_is_barrier)
@@ -248,7 +248,7 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints, work: PlacedWo
         if not found:  # any code may lose its processor
             at = "" if cause == DELAYED else where(segments, everywhere)
             found = [(at, Target("cause", cause), everywhere)]
-        # Without the profiler, or after a warm-up, a first launch is short.
+        # Without a profiler, or after a warm-up, the first launch is short.
         is_advised = cause != FIRST_LAUNCH
         for at, target, every in found:
             path_ns = sum_ns(segments, every)
@@ -275,7 +275,7 @@ def _python(segments: CodedColumns, rows: Ints, work: PlacedWork) -> Iterator[Ca
 def _python_at(segments: Columns, place: str, target: Target, own: Ints, every: Ints) -> Candidate:
     """Return the candidate for the Python code *own* and the work *every* that disappears with it.
 
-    As in other candidates, waits for a processor count as the work that waits.
+    As in other candidates, a wait for a processor counts as part of the waiting work.
     """
     others = np.setdiff1d(every, own)
     causes, path_ns = segments["cause"][others], sum_ns(segments, every)
@@ -291,7 +291,7 @@ def _python_at(segments: Columns, place: str, target: Target, own: Ints, every: 
 
 
 def _on_free_cores(one: Candidate, path: CriticalPath, workload: Workload) -> Candidate:
-    """Limit the gain of moving host work to what free cores can take over."""
+    """Limit the gain of moving host work to the work that free cores can take over."""
     cores = free_cores(workload.metadata, set(path.columns["rank"][one.rows].tolist()))
     moved_ns, how = moved(one.cause, one.path_ns, path.makespan_ns, cores)
     if moved_ns == one.path_ns:
@@ -327,7 +327,7 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
     own = rows[~long]
     if len(own):
         name, ns = largest(segments, own, "operator")
-        # Stalls are also listed by cause, so the same name would have two times.
+        # Stalls are also listed by cause; with the same name, two times would be listed.
         is_all = set(segments["cause"][own]) == {"dispatch"}
         label = HOST_CAUSES["dispatch"] if is_all else "Dispatch and other short host work"
         example = f"{ESPECIALLY}{most_for(name)} ({duration_text(ns)})"
@@ -401,7 +401,7 @@ def _instant_synchronisations(
 
 
 def _device_work(segments: Columns, rows: Ints) -> str:
-    """Name the longest of *rows*: a collective, copies by direction, or an operator."""
+    """Return the name of the longest of *rows*: a collective, copies by direction, or an operator."""
     working = rows[segments["kind"][rows] != "idle"]
     rows = working if len(working) else rows
     row = int(rows[np.argmax(segments["duration_ns"][rows])])

@@ -73,7 +73,7 @@ def short_loops(graph: Graph) -> Flags:
 
 
 def cause_ns(graph: Graph, cause: str) -> int:
-    """Return how many ns the nodes of *graph* with *cause* take."""
+    """Return the total time (ns) of the nodes of *graph* with *cause*."""
     nodes = graph.node_columns
     return int(np.asarray(nodes["duration_ns"])[nodes["cause"] == cause].sum())
 

@@ -47,7 +47,7 @@ class Groups:
 def tracks(stream: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
     """Assign slices, sorted by *stream* and start, to the first track without an overlapping slice.
 
-    Where more than eight overlap, the last ones share a track.
+    If more than eight slices overlap, the last slices share a track.
     """
     track = np.zeros(len(stream), np.int64)
     if not len(stream):
@@ -114,7 +114,7 @@ class _Column:
     end_ns: Ints
 
     def runs(self, codes: Ints, names: Names, broken: npt.NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
-        """Return the first and last index and the code of each range of equal names between breaks."""
+        """Return the first index, the last index and the code of each range of equal names between breaks."""
         first = np.flatnonzero(broken)
         last = np.append(first[1:], len(self.row)) - 1
         code = codes[self.row[first]]
@@ -122,7 +122,7 @@ class _Column:
         return first[named], last[named], code[named]
 
     def gathered(self, found: list[tuple[str, Ints, Ints, Ints, Names]]) -> Groups:
-        """Return all ranges as slices, leaving out a module level that equals the one below."""
+        """Return all ranges as slices, without module levels that equal the next lower level."""
         length = self.end_ns - self.start_ns + 1
         parts, labels, levels = [], list[str](), list[str]()
         for (level, first, last, code, names), below in zip(found, [*found[1:], None], strict=True):

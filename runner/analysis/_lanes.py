@@ -305,8 +305,8 @@ def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
 def area_names(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
     """Return a row per name and level in an area: :func:`area_table` with nested slices.
 
-    The columns are ``name``, ``row`` (phase, module, operator or slice), then those of
-    :func:`area_table` from ``slices`` on.
+    The columns are ``name``, ``row`` (phase, module, operator or slice), and the columns of
+    :func:`area_table` starting with ``slices``.
     """
     names = nodes["name"].iloc[inside["row"]].reset_index(drop=True)
     table = inside.reset_index(drop=True)

@@ -61,9 +61,8 @@ def _devices(result: Result) -> list[str]:
 def link_table(result: Result) -> pd.DataFrame:
     """Return a row per link, the busiest first.
 
-    ``share`` is the fraction of the step in which the link carries data, and ``bytes_per_ns`` its
-    mean rate during that time. ``queue_ns`` is how long messages wait for the link, added up over
-    messages.
+    ``share`` is the fraction of the step in which the link carries data, and ``bytes_per_ns`` its mean rate
+    during that time. ``queue_ns`` is the total time that messages wait for the link.
     """
     name, links = end_names(result), result.links
     table: pd.DataFrame = links.assign(
@@ -232,10 +231,10 @@ _COLUMNS = {
 def messages_on_path(nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
     """Return a row per kind and size of message on *path*, with its ``name`` there.
 
-    The columns are ``name, size_bytes, count, transfer_ns, waited_ns, bytes_per_ns``. *nodes* has
-    ``type`` and ``comm_size_bytes`` of ``rank, node_id``. ``waited_ns`` is how long the calls
-    waited for their peers, if arrivals are recorded, and ``transfer_ns`` the rest. ``bytes_per_ns``
-    is the rate of the fastest call.
+    The columns are ``name, size_bytes, count, transfer_ns, waited_ns, bytes_per_ns``. *nodes* has ``type``
+    and ``comm_size_bytes`` of ``rank, node_id``. ``waited_ns`` is the time that the calls waited for their
+    peers, if arrivals are recorded. ``transfer_ns`` is the remaining time. ``bytes_per_ns`` is the rate of
+    the fastest call.
     """
     import pandas as pd  # noqa: PLC0415 - few runs have messages on the path
 

@@ -1,8 +1,8 @@
-"""Late ranks in production logs: which, by how much, and the bandwidth of collectives.
+"""Find late ranks and their delays in production logs, and compute the bandwidth of collectives.
 
-Where all ranks log a collective's duration, the rank with the shortest arrived last, and no clocks
-are compared. Otherwise, start or enqueue times decide, on clocks corrected from the logs if
-possible.
+If all ranks log the duration of a collective, the rank with the shortest duration arrived last, and no clocks
+are compared. Otherwise, start or enqueue times determine the last rank, on clocks that are corrected from the
+logs if possible.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _SPEEDS = (
 def logged_table(matched: MatchedLogs) -> pd.DataFrame:
     """Return a row per collective: the first and the last rank to arrive, and the time in between.
 
-    ``source`` says what shows the arrivals: ``duration``, ``begin`` or ``enqueue``. If the logs
-    do not show arrivals, it is ``""``, the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and
-    ``longest_ns`` are the durations on the ranks, -1 if unknown. Of ranks that arrive together, the
-    lowest is named; none is named if all do.
+    ``source`` is the origin of the arrival times: ``duration``, ``begin`` or ``enqueue``. If the logs contain
+    no arrival times, ``source`` is ``""``, the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and
+    ``longest_ns`` are the durations on the ranks, -1 if unknown. If several ranks arrive together, the lowest
+    rank is named. If all ranks arrive together, no rank is named.
     """
     rows = [_row(matched, found) for found in matched.agreed()]
     table: pd.DataFrame = pd.DataFrame(rows, columns=list(_TABLE))
@@ -112,7 +112,7 @@ def logged_stragglers(matched: MatchedLogs) -> pd.DataFrame:
 
 
 def straggler_texts(stragglers: pd.DataFrame) -> list[str]:
-    """Return sentences about the rank that others wait for longest, in all groups and in each."""
+    """Return sentences about the rank for which other ranks wait longest, in all groups and in each group."""
     texts = []
     for name, part in stragglers.groupby("group", sort=False):
         worst = part.iloc[0]
@@ -128,9 +128,9 @@ def straggler_texts(stragglers: pd.DataFrame) -> list[str]:
 def logged_speeds(matched: MatchedLogs) -> pd.DataFrame:
     """Return durations of collectives by kind, size and number of ranks, to calibrate a network.
 
-    ``transfer_ns`` is the median duration on the rank that arrived last, which did not wait;
-    ``fastest_ns`` and ``slowest_ns`` are its extremes. ``longest_ns`` is the median on the rank
-    that waited longest. Bandwidths of the whole operation and of the bus are in bytes per ns of
+    ``transfer_ns`` is the median duration on the rank that arrived last, which did not wait; ``fastest_ns``
+    and ``slowest_ns`` are the shortest and longest of these durations. ``longest_ns`` is the median on the
+    rank that waited longest. Bandwidths of the whole operation and of the bus are in bytes per ns of
     ``transfer_ns``. The table is empty if the logs lack durations.
     """
     rows = [

@@ -1,4 +1,4 @@
-"""Estimate what advice gains in the run's other steps, if they differ from the step shown."""
+"""Estimate the gain of advice in other steps of the run, if they differ from the displayed step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ._host_time import cause_ns
 
 _ALIKE = 0.2  # fraction of a cause's time in the shown step; a smaller difference of the mean is ignored
 _NEAR = 0.1  # fraction of the shown step; a smaller difference is ignored
-# Causes without a processor, and causes of host work whose run delays are mostly segments of their own.
+# Causes that need no processor, and causes of host work whose run delays are mostly separate segments.
 _IDLE = ("sleep", DELAYED)
 _SPLIT = ("", "dispatch", COLLECTING, "anomaly_detection")
 _SCATTERED = "steps that vary from "
@@ -67,10 +67,9 @@ def _in_the_median_step(
 ) -> Advice:
     """Return advice with its gain in the median unprofiled step, if that is known and differs.
 
-    For a late rank, it is the rank's usual lateness; for a busy machine, the thread's usual run
+    For a late rank, the gain is the rank's usual lateness; for a busy machine, it is the thread's usual run
     delay. Other host causes are assumed to have the same share of the work in each step, and run delays are
-    assumed to grow with the work; sleep needs no processor, and device work takes the same time in each
-    step.
+    assumed to grow with the work; sleep needs no processor, and device work takes the same time in each step.
     """
     steps = captured_steps(workload.metadata)
     delays = run_delays(workload.metadata) if one.remedy == DELAYED else None
@@ -136,8 +135,9 @@ def _hidden_delays(path: CriticalPath, workload: Workload) -> npt.NDArray[np.flo
     """Return the run delay (ns) inside each segment of the path that is not itself a run delay.
 
     Long host work contains its run delays, because the recording does not show where in it they were. It is
-    assumed to have at most the same share of run delays as the step. Computation and other host work have the
-    rest, and what needs no processor has none. With several ranks, the run delays on the path are unknown.
+    assumed to have at most the same share of run delays as the step. The remaining run delays belong to
+    computation and other host work; causes that need no processor have no run delays. With several ranks, the
+    run delays on the path are unknown.
     """
     segments, delays = path.columns, run_delays(workload.metadata)
     hidden_ns = np.zeros(len(segments["cause"]))

@@ -19,7 +19,8 @@ PRECISIONS: Mapping[str, str] = {"double": "fp64", "bfloat16": "bf16"}
 """The `Target` of ``precision`` for all operators in a precision, as recorded."""
 REPEATED = "copies"
 """The `Target` of ``repeated`` for all repeated copies."""
-# Host operators that move less convert scalars, allocate memory, or call other operators.
+# Minimum bytes of a host operator; operators that move fewer bytes convert scalars, allocate memory, or call
+# other operators.
 _SCALAR_BYTES = 64
 _WORK = ("compute", "communication", "copy")
 
@@ -51,10 +52,10 @@ def accesses(metadata: Mapping[str, Any]) -> Accesses:
 class Chains(NamedTuple):
     """Nodes of a graph that one kernel could compute together with others, by row of the graph.
 
-    *chain* numbers the chains. *saved_bytes* is how many of a node's *moved_bytes* it exchanges
-    with neighbours in the chain, or another node there has already read. Both numbers of bytes are 0 for a
-    wait for a processor, and for the part of an operator after such a wait. *fused_ns* is the node's
-    duration after fusion, at the same bytes per ns.
+    *chain* numbers the chains. *saved_bytes* is the part of a node's *moved_bytes* that it exchanges with
+    neighbours in the chain, or that another node of the chain has already read. Both numbers of bytes are 0
+    for a wait for a processor, and for the part of an operator after such a wait. *fused_ns* is the duration
+    of the node after fusion, at the same rate in bytes per ns.
     """
 
     rows: Ints
@@ -114,7 +115,7 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
 
 
 def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple[Ints, Chains]:
-    """Return which of the given nodes are in fusible chains, and the chains."""
+    """Return a mask of the given nodes that are in fusible chains, and the chains."""
     known = accesses(workload.metadata)
     places, parts, chains = [np.zeros(0, np.int64)], [np.zeros((5, 0), np.int64)], 0
     for program in np.unique(programs).tolist():
@@ -130,7 +131,7 @@ def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple
 
 
 def _read_before(graph: Graph, chain: Ints, known: Accesses) -> Ints:
-    """Return how many bytes each node reads after another node of its *chain* (0: no chain)."""
+    """Return the number of bytes that each node reads after another node of its *chain* (0: no chain)."""
     ids, size_bytes = np.asarray(graph.node_columns["node_id"]), np.zeros(len(chain), np.int64)
     rows = known.shared.get(graph.rank, np.zeros((0, 3), np.int64))
     rows = rows[np.isin(rows[:, :2], ids).all(axis=1)]

@@ -46,7 +46,8 @@ _STREAM_REMEDIES = {
     "copy": "one layout from producer to consumer, which needs no copy, or fusing it (torch.compile)",
 }
 _STREAMS = "contiguous inputs of one layout, or fusing it with its neighbours (torch.compile)"
-# A product below this share of the peak is bound by its size, so that another precision gains little.
+# A matrix product below this share of the peak is limited by its size, so that another precision gains
+# little.
 _NEAR_PEAK = 0.5
 # Kernels of cuBLAS and CUTLASS that multiply in single precision outside of tensor cores.
 _SINGLE = re.compile(r"(?:^|_)(?:simt_)?sgemm")
@@ -60,7 +61,7 @@ known_chip = lru_cache(64)(chip_of_device)
 
 
 def peak_of(kind: str, precision: str) -> str:
-    """Return which peak of the chip bounds an operator class: fp32 where matrix units do not apply."""
+    """Return the peak that bounds an operator class: fp32 if the class uses no matrix units."""
     return precision if kind in MATRIX_CLASSES else _VECTOR
 
 
@@ -226,14 +227,14 @@ def joined_rates(rates: Iterable[OperatorRate]) -> list[OperatorRate]:
 
 @dataclass(frozen=True)
 class Reach:
-    """The possible speed-up (*times*) of an operator at the rate of others, and the evidence (*how*)."""
+    """The possible speed-up (*times*) at the rate of other operators, and the evidence (*how*)."""
 
     times: float
     how: str
 
 
 def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
-    """Return the operators that another operator of about the same size outpaces.
+    """Return the operators that are slower than another operator of about the same size.
 
     Operators are compared on the same chip, with the same bound, class and precision, or if they
     stream whole tensors; calls must be of similar size, so that neither launches nor caches explain
@@ -343,12 +344,11 @@ _NAMED, _LETTERS = 5, 60
 def operator_table(workload: Workload) -> pd.DataFrame:
     """Return a row per rank, operator, and shapes and types of its arguments, by descending time.
 
-    ``time_ns`` is the measured device time of all ``calls``, or the operators' time on a host, and
-    ``share`` its fraction of the rank's total. ``flops`` and ``size_bytes`` are the work of one
-    call; they and the rates are missing, and ``kind`` is "", without a model or recorded shapes.
-    ``bound`` is the resource (compute or memory) that takes longer at the peaks of the chip, and
-    ``roofline_share`` that time over the measured one (NaN if unknown). Workloads that do not come
-    from traces have no rows.
+    ``time_ns`` is the measured device time of all ``calls``, or the operators' time on a host, and ``share``
+    its fraction of the rank's total. ``flops`` and ``size_bytes`` are the work of one call; they and the
+    rates are missing, and ``kind`` is "", without a model or recorded shapes. ``bound`` is the resource
+    (compute or memory) that takes longer at the peaks of the chip, and ``roofline_share`` is this time
+    divided by the measured time (NaN if unknown). Workloads that do not come from traces have no rows.
     """
     return _table(operator_rates(workload.metadata))
 
@@ -434,7 +434,7 @@ def _table(rates: Sequence[OperatorRate]) -> pd.DataFrame:
 
 
 def operators_text(table: pd.DataFrame) -> str:
-    """Summarise an operator table: how much has a model, and the peaks of the chips."""
+    """Summarise an operator table: the share of time with a model, and the peaks of the chips."""
     rates = [*_rates(table)]
     total = max(1, sum(rate.time_ns for rate in rates))
     unmodelled: Counter[str] = Counter()

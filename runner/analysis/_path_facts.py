@@ -26,7 +26,7 @@ class NodeFacts:
     """The rows of given nodes in the graphs of a workload."""
 
     def __init__(self, workload: Workload, ranks: Ints, node_ids: Ints) -> None:
-        """Locate the nodes; raises `BackendError` for a missing one, which means another workload."""
+        """Locate the nodes; raises `BackendError` if one is missing, as in another workload."""
         programs = np.full(len(ranks), -1, np.int64)
         inside = ranks < workload.num_ranks
         programs[inside] = np.asarray(workload.program_of_rank)[ranks[inside]]
@@ -108,7 +108,7 @@ def _label(metadata: Mapping[str, Any], node_type: int, comm_type: int, size: in
 
 
 def collective_label(metadata: Mapping[str, Any], operation: str, size_bytes: int, group: int) -> str:
-    """Return how a collective is called on the path, for example ``all_reduce of 12.3 MiB, all ranks``."""
+    """Return the name of a collective on the path, for example ``all_reduce of 12.3 MiB, all ranks``."""
     return f"{operation} of {bytes_text(max(size_bytes, 0))}, {group_name(metadata, group)}"
 
 

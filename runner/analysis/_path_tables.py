@@ -71,8 +71,8 @@ _PLACE_LENGTH = 120
 class Divergence:
     """The common start of two critical paths: *segments* segments until *at_ns*, or to the end.
 
-    ``*_goes_to`` names the next node of each path after that. *on_both* is the share of the base's
-    path that is also on the other. *same* means that the paths never diverge.
+    ``*_goes_to`` names the next node of each path. *on_both* is the share of the base's path that is also on
+    the other path. *same* means that the paths never diverge.
     """
 
     segments: int
@@ -206,11 +206,11 @@ def why_no_links(result: Result) -> str:
 def link_breakdown(result: Result, path: CriticalPath, workload: Workload) -> pd.DataFrame:
     """Split the time of *path* by the link that each piece of communication waited for, largest first.
 
-    The columns are those of `CriticalPath.breakdown`, and durations add up to the makespan exactly.
-    A communication is walked back from its end: to the last message that reached the rank, to that
-    message's start, to the last message that had reached its sender, and so on. Only messages among
-    the ranks of the communication count; several communications among the same ranks at once are
-    not distinguished. Without messages, there are no rows.
+    The columns are those of `CriticalPath.breakdown`, and durations add up to the makespan exactly. A
+    communication is traced back from its end: to the last message that reached the rank, to the start of this
+    message, to the last message that had reached the sender, and so on. Only messages among the ranks of the
+    communication count. Concurrent communications among the same ranks are not distinguished. Without
+    messages, there are no rows.
     """
     if why_no_links(result):
         return frame_of(breakdown_of({}, path.makespan_ns))

@@ -20,11 +20,10 @@ from ..engine import PathWalk
 Steps = dict[str, npt.NDArray[np.int64]]
 """Columns of the path's pieces in order of time.
 
-``rank, node_id, start_ns, end_ns`` are the piece; node -1 is idle time. ``origin_rank`` and
-``origin_node`` are the node whose start triggered the piece's end. ``own_start_ns`` is when the
-piece's node started. ``cause`` is the node of the origin's rank whose end let the origin start, and
-``cause_is_dependency`` whether the origin depends on it. ``shift_ns`` is the time on the path minus
-the time in the result.
+``rank, node_id, start_ns, end_ns`` are the piece; node -1 is idle time. ``origin_rank`` and ``origin_node``
+are the node whose start triggered the piece's end. ``own_start_ns`` is when the piece's node started.
+``cause`` is the node of the origin's rank whose end let the origin start. ``cause_is_dependency`` states
+whether the origin depends on this node. ``shift_ns`` is the time on the path minus the time in the result.
 """
 _COLUMNS = {
     "node_id": np.int64,
@@ -58,7 +57,7 @@ class _Records:
     def last(self) -> tuple[int, int]:
         """Return the rank and id of the node that ends last.
 
-        Of several, the lowest rank counts, and there the latest start.
+        On a tie, the node of the lowest rank is returned, and on this rank the node that starts last.
         """
         ends, starts = self._columns["end_ns"], self._columns["start_ns"]
         tied = np.flatnonzero(ends == ends.max())
@@ -127,10 +126,10 @@ def measured_waits(result: Result, workload: Workload) -> tuple[SyncPoints | Non
 def path_steps(result: Result, sync: SyncPoints | None = None, *, repeats: bool = False) -> Steps:
     """Return the pieces of the path through the nodes of *result*, from 0 to the makespan without gaps.
 
-    Ranks of a measured result have clocks of their own and record no waits for each other; *sync*
-    has the clock offsets and the waits. Times are on the clock of the rank that ends last. If the
-    measured step *repeats*, a rank that begins the step late is assumed to have still run the previous
-    step. Raises `BackendError` if records refer to missing nodes or form a cycle.
+    Ranks of a measured result have separate clocks, and record no waits for each other; *sync* contains the
+    clock offsets and the waits. Times are on the clock of the rank that ends last. If the measured step
+    *repeats*, a rank that begins the step late is assumed to have run the previous step until then. Raises
+    `BackendError` if records refer to missing nodes or form a cycle.
     """
     records, most_steps = _records(result), 4 * result.num_nodes + 4
     if sync is None:

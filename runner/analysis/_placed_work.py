@@ -27,7 +27,7 @@ from ._what_if import Target
 
 _LOADING, _MOVING = ("input_pipeline", "worker_wait", "sampler"), ("communication", "copy", "memory")
 _NEAR_LINES = 5
-# With more collection time than this per time of Python code, the heap is the cause, not the code.
+# Ratio of collection time to the time of Python code above which the heap is the cause, not the code.
 _MOST_COLLECTING = 9
 
 

@@ -1,4 +1,4 @@
-"""Ranks by finish and waiting time, which of them are equal, and which is the slowest."""
+"""Tables of ranks by finish and waiting time, with equal ranks and the slowest rank."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _MAX_KINDS = 32
 def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
     """Return a row per rank: ``rank, finish_ns, exposed_comm_ns, waiting_ns, same_as, apart_ns``.
 
-    ``waiting_ns`` is how long the rank waits for others in collectives. ``same_as`` is the lowest
-    rank that runs the same program at the same times, within 0.1 % of the makespan, or else the
-    rank itself. ``apart_ns`` is how far the start or end of a node differs at most between the two.
+    ``waiting_ns`` is the time that the rank waits for other ranks in collectives. ``same_as`` is the lowest
+    rank that runs the same program at the same times, within 0.1 % of the makespan, or the rank itself.
+    ``apart_ns`` is the largest difference between the two ranks in the start or end of a node.
     """
     table = rank_times(result)[["rank", "finish_ns", "exposed_comm_ns"]].astype("int64")
     waits = result.collectives.groupby("rank")["wait_ns"].sum()
@@ -156,7 +156,7 @@ class SlowestRank:
 def slowest_rank(
     result: Result, workload: Workload | None = None, simulate: Simulate | None = None
 ) -> SlowestRank | None:
-    """Return the rank of *result* that its peers wait for longest, or that works longest if none waits.
+    """Return the rank of *result* for which peers wait longest or, without waits, that works longest.
 
     All time except exposed communication is work, on the device or the host. Waits for a processor
     come from *workload*, and the gain of an even load from a replay by *simulate*. Returns None for a
@@ -201,7 +201,7 @@ def slowest_rank(
 def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:
     """Return the time and number of waits for each rank, and the number of collectives.
 
-    A wait is that of the median member. Ranks that arrive last together count only if they are a
+    A wait is the wait of the median member. Ranks that arrive last together count only if they are a
     minority.
     """
     late, last_at = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)

@@ -374,7 +374,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def slowest_rank(self) -> SlowestRank | None:
-        """Return the rank that its peers wait for longest (see `slowest_rank`)."""
+        """Return the rank for which its peers wait longest (see `slowest_rank`)."""
         from ._rank_table import slowest_rank  # noqa: PLC0415
 
         return slowest_rank(self.result, self.workload, self._simulate)
@@ -389,7 +389,7 @@ class RunAnalysis:
     def searched(self, rank: int = -1) -> tuple[pd.DataFrame, Words]:
         """Return the nodes of a rank per program and their search index, cached for the last *rank*.
 
-        *rank* stands for its own program, and the lowest rank for others. Beyond
+        *rank* represents its own program, and the lowest rank represents every other program. Beyond
         `_SEARCHED_NODES` nodes, further programs are left out.
         """
         import pandas as pd  # noqa: PLC0415
@@ -462,7 +462,7 @@ class RunAnalysis:
         return int(rows[0]) if len(rows) else -1
 
     def measured_among(self, rank: int, node_id: int) -> tuple[int, int]:
-        """Return how many ranks of a collective were measured, and how many simulated.
+        """Return the number of measured ranks and the number of simulated ranks of a collective.
 
         Both numbers are 1 for a node that is not a collective.
         """

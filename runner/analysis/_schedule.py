@@ -17,12 +17,11 @@ _TIMES = ["start_ns", "end_ns", "cause_node", "origin_rank", "origin_node"]
 class Schedule:
     """The nodes of *result*, a simulation or replay of *workload*, one per row.
 
-    *start* and *end* are a row's interval. *cause* is the node, as an index within the rank, that
-    let the row start (-1: none). *type* is the node type. *lane* runs one node at a time (-1:
-    none). *others* are the rows that ended because another row started, and *origins* those rows.
-    *room* is the time from a row's end to the end of the last row. *sync* is given for a measured
-    result: waits come from it, and times are on the clock of the rank that ends last. Raises
-    `BackendError` for a node that the workload lacks.
+    *start* and *end* are a row's interval. *cause* is the node, as an index within the rank, that let the row
+    start (-1: none). *type* is the node type. *lane* runs one node at a time (-1: none). *others* are the
+    rows that ended because another row started, and *origins* are these other rows. *room* is the time from a
+    row's end to the end of the last row. *sync* is given for a measured result: waits come from it, and times
+    are on the clock of the rank that ends last. Raises `BackendError` for a node that the workload lacks.
     """
 
     def __init__(self, result: Result, workload: Workload, sync: SyncPoints | None = None) -> None:
@@ -73,8 +72,8 @@ class Schedule:
     def _shift(self, sync: SyncPoints) -> None:
         """Move each rank's times to the clock of the rank that ends last, as `path_steps` does.
 
-        No rank may then end later than that rank, nor take longer than that rank does on its own
-        clock.
+        After this, no rank may end later than the reference rank, or take longer than the reference rank does
+        on its own clock.
         """
         longest = int(self.end.max())
         ranks = self.ranks()

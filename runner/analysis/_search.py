@@ -90,11 +90,11 @@ def search_hits(
 ) -> pd.DataFrame:
     """Return hits for *text* while it is typed: modules and operators first, then single nodes.
 
-    *nodes_of* and *searched* are the methods of a `RunAnalysis`, and *programs* is each rank's program.
-    Ranks of one program give one hit, on *rank* if it runs that program and otherwise on the lowest;
-    ``ranks`` is their number. ``rank`` and ``node_id`` are the longest node of a module or operator,
-    which has ``nodes`` nodes on this rank that take ``duration_ns`` in total. The text ``7:12`` finds
-    node 12 of rank 7.
+    *nodes_of* and *searched* are the methods of a `RunAnalysis`, and *programs* is each rank's program. All
+    ranks of one program give one hit: on *rank* if it runs the program, otherwise on the lowest of these
+    ranks. ``ranks`` is the number of these ranks. ``rank`` and ``node_id`` are the longest node of a module
+    or operator, which has ``nodes`` nodes on this rank that take ``duration_ns`` in total. The text ``7:12``
+    finds node 12 of rank 7.
     """
     place = _PLACE.fullmatch(text.strip())
     if place is not None:
@@ -109,7 +109,7 @@ def search_hits(
 
 
 def one_of_each(programs: npt.NDArray[np.int32], rank: int) -> list[int]:
-    """Return one rank per program: first *rank*, for its own program, then the lowest of each other."""
+    """Return one rank per program: first *rank*, then the lowest rank of each other program."""
     _, lowest = np.unique(programs, return_index=True)
     first = [rank] if 0 <= rank < len(programs) else []
     return [*first, *(int(other) for other in lowest if not first or programs[other] != programs[rank])]

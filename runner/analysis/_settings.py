@@ -15,7 +15,7 @@ from .._traits import about_backend
 _MACHINE = "machine: "
 _MACHINE_NAME = "machine: name"
 _DIMENSIONS = {"npus_count": "", "topology": "", "bandwidth": " GiB/s", "latency": " ns"}
-_WORDS = {"sources", "title"}  # a machine's keys for sentences about where figures come from
+_WORDS = {"sources", "title"}  # a machine's keys for sentences about the sources of figures
 
 
 class Setting(NamedTuple):
@@ -35,8 +35,8 @@ class Setting(NamedTuple):
 def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ()) -> pd.DataFrame:
     """Return a table of settings: ``setting``, ``differs``, and a column per result.
 
-    Settings that differ come first. A cell is empty if a result lacks the setting; measurements
-    have none and do not count.
+    Settings that differ come first. A cell is empty if a result lacks the setting. Measurements have no
+    settings, and are not compared.
     """
     given = [_settings(result) for result in results.values()]
     for settings, workload in zip(given, workloads, strict=False):
@@ -45,7 +45,7 @@ def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ())
     measured = list(compress(given, is_measured))
     keys = list(dict.fromkeys(key for each in given for key in each))
     if sum(_MACHINE_NAME in each for each in given) < 2:
-        # If only one result has a GPU machine, its figures have nothing to be compared with.
+        # If only one result has a GPU machine, its figures cannot be compared.
         keys = [key for key in keys if not key.startswith(_MACHINE) or key == _MACHINE_NAME]
     rows = [
         {

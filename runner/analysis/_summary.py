@@ -58,7 +58,7 @@ _ON_HOST = ("host", "sync")
 _ON_DEVICE = {"compute": "compute_ns", "communication": "exposed_comm_ns", "copy": "exposed_copy_ns"}
 DEVIATES = 0.1  # fraction of the measured step above which a simulated step's difference is reported
 _BUSY = 0.9  # minimum busy fraction of a device that bounds a step without a replay
-_CONTRADICTED = 0.5  # fraction of the gain expected from the path, below which a what-if contradicts the path
+_CONTRADICTED = 0.5  # fraction of the expected gain below which a what-if contradicts the critical path
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +185,7 @@ def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, wor
 
 
 def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str, ...]:
-    """Return notes on the limits of the captured step (profiling, missing parts, machine), then others."""
+    """Return notes on the captured step (profiling, missing parts, machine), and then other notes."""
     texts = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
     overhead = profiler_overhead(workload.metadata)
     unsized, unshaped = unsized_communication(workload), ""
@@ -295,7 +295,7 @@ def _duration_lead(makespan_ns: int, workload: Workload) -> str:
 def _contributor(path: CriticalPath, advised: Advised) -> str:
     """Describe the largest contributor to the path: its name, time and share.
 
-    Unless it is a sum of short segments, the place of its longest one is named, too.
+    Unless the contributor is a sum of short segments, the place of its longest segment is also named.
     """
     top = advised.contributor
     if top is None:

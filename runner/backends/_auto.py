@@ -1,4 +1,4 @@
-"""The backend ``auto``: runs the flow model, and the packet model where flows may be inaccurate."""
+"""The backend ``auto``: runs the flow model, and the packet model if the flow model may be inaccurate."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _answer(result: Result, provenance: dict[str, Any], sentence: str) -> Result
 
 
 def _expected(flags: Sequence[str]) -> dict[str, Any]:
-    """Return the measured errors for the worst of *flags*, or those of runs without flags."""
+    """Return the measured errors for the worst of *flags*, or the errors of runs without flags."""
     table = _errors()
     errors = [table[flag] for flag in flags or [_UNFLAGGED] if flag in table]
     unknown: dict[str, Any] = {_MOST: 1.0, _NEARLY_ALL: 1.0, "cases": 0}

@@ -273,9 +273,9 @@ class EngineBackend:
     ) -> Result:
         """Simulate *experiment*, on *network* instead of the model's own network if one is given.
 
-        *overtaking* (0 to `MAX_OVERTAKING`) is how freely operations may overtake others that wait
-        for a peer. If a captured job would stall, the engine raises it by itself. With a *network*,
-        the caller must raise it, because the network has to restart.
+        *overtaking* (0 to `MAX_OVERTAKING`) is the degree to which operations may overtake operations that
+        wait for a peer. If a captured job would stall, the engine raises it by itself. With a *network*, the
+        caller must raise it, because the network has to restart.
         """
         with within_memory(experiment.workload.num_ranks):
             scenario = self.scenario(experiment, overtaking=overtaking)
@@ -324,7 +324,7 @@ class EngineBackend:
         return _simulate(self.scenario(experiment, **settings), progress)
 
     def _remedies(self, experiment: Experiment, progress: Progress | None) -> list[str]:
-        """Return the changes with which the stalled *experiment* completes, each one tried."""
+        """Return the changes with which the stalled *experiment* completes; each change has been tried."""
         if experiment.semantics == "trace":  # the engine has already tried every degree of overtaking
             return []
         chunks = (experiment.system.preferred_dataset_splits or 1) * experiment.num_queues_per_dim

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 # Strengths of the noise, in packets: a small delay, and the sum of such delays over many steps.
 _SHAKES = (2.0, 8.0)
-# A makespan that noise shortens by more than this fraction depends on the order in which messages
-# happen to start.
+# If noise shortens a makespan by more than this fraction, the makespan depends on the random order in which
+# messages start.
 _SHORTER = 0.002
 # Noise in every step lengthens a chain of steps by this fraction of the total noise if late ranks
 # catch up. Measured in 205 random experiments whose error relative to packet-level simulation was
@@ -65,7 +65,7 @@ class Moved(NamedTuple):
 def moved_by_shaking(
     makespan_ns: int, message_ns: float, packet_ns: float, shaken: Callable[[float], Any]
 ) -> Moved:
-    """Return how much the makespan changes if messages are a few packet times early or late.
+    """Return the change of the makespan if messages are a few packet times early or late.
 
     *shaken* simulates with random delays, given in packets. A packet takes *packet_ns*, and a
     message takes *message_ns* on average. The delay of the last message is not counted.

@@ -167,9 +167,9 @@ def result_of(experiment: Experiment, output: Any) -> Result:
 def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
     """Add the tables of the engine's *output* to *result*.
 
-    Ranks that ran the same program identically share the rows of the first of them
-    (`nodes_of_all`). Ranks that were not simulated have no rows in the tables of nodes and collectives if
-    the tables would be too large, or if the workload has only one rank of each kind.
+    Ranks that ran the same program identically share the rows of the first of these ranks (`nodes_of_all`).
+    Ranks that were not simulated have no rows in the tables of nodes and collectives if the tables would be
+    too large, or if the workload has only one rank of each kind.
     """
     alone = experiment.workload.representative_of_rank is not None
     of_all = output.folded and not alone and int(output.nodes_executed) <= _MAX_NODE_ROWS
@@ -306,7 +306,7 @@ def _evened(output: Any) -> list[str]:
 
 
 def _undercharged(output: Any) -> list[str]:
-    """Return a warning if messages across several dimensions paid for one only, as in ASTRA-sim."""
+    """Return a warning if messages across several dimensions were charged for only one, as in ASTRA-sim."""
     if output.undercharged is None:
         return []
     source, destination, size_bytes, charged_ns, whole_ns = output.undercharged

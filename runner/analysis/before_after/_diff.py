@@ -60,8 +60,8 @@ def _joined(rows: pd.DataFrame, parts: pd.Series) -> pd.DataFrame:
 def paths_side_by_side(base: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Return a row per leg of either path, with ``part, base_ns, other_ns, delta_ns, change`` and more.
 
-    A leg of only one path is marked ``new`` or ``gone`` in ``change`` and has time 0 on the other,
-    so that each column of times adds up to its step.
+    A leg of only one path is marked ``new`` or ``gone`` in ``change``, and has time 0 on the other path, so
+    that each column of times adds up to its step.
     """
     matcher = SequenceMatcher(None, base["part"].tolist(), other["part"].tolist(), autojunk=False)
     pairs: list[tuple[int, int]] = []
@@ -100,7 +100,7 @@ _FIGURES = ("base_ns", "other_ns", "delta_ns", "low_ns", "high_ns")
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One side of a comparison and its steps; *notes* say which steps were used or left out."""
+    """One side of a comparison and its steps; *notes* list the steps that were used or left out."""
 
     name: str
     steps: tuple[Step, ...]
@@ -116,7 +116,7 @@ class Side:
 
     @property
     def median(self) -> Step:
-        """The step of lower median duration, which stands for the side."""
+        """The step with the lower median duration, which represents the side."""
         return sorted(self.steps, key=lambda step: step.makespan_ns)[(len(self.steps) - 1) // 2]
 
 
@@ -169,10 +169,10 @@ class StepDiff:
     def operators(self) -> pd.DataFrame:
         """The device work of the median steps, as means over ranks, by operator, and idle time.
 
-        Every moment counts once, so ``delta_ns`` adds up exactly to the difference of the steps;
-        ``total_*`` includes overlaps. ``kernel_*`` is the operator's longest work. An operator and
-        the one of the same class that replaces it share a row with both names. The largest absolute
-        differences come first.
+        Overlapping time counts once, so ``delta_ns`` adds up exactly to the difference of the steps;
+        ``total_*`` includes overlaps. ``kernel_*`` is the operator's longest work. An operator and its
+        replacement of the same class share a row with both names. The largest absolute differences come
+        first.
         """
         keys = ["key", "class"]
         rows = self._summed(keys, lambda step: step.operators.set_index(keys)["time_ns"])
@@ -223,7 +223,7 @@ class StepDiff:
 
     @cached_property
     def _replaced(self) -> dict[str, str]:
-        """Map an operator that is gone, and the new one that replaces it, to a common name."""
+        """Map a removed operator and the new operator that replaces it to a common name."""
         names: dict[tuple[str, bool], list[set[str]]] = {}
         for place, side in enumerate((self.base, self.other)):
             for step in side.steps:
@@ -426,7 +426,7 @@ class StepDiff:
 
 
 def _largest_row(rows: pd.DataFrame, delta_ns: int) -> pd.Series | None:
-    """Return the first row beyond the noise, or else the first with the sign of *delta_ns*, if any."""
+    """Return the first row beyond the noise, otherwise the first row with the sign of *delta_ns*."""
     sure = rows[rows["verdict"].isin(["more", "less"])]
     alike = rows[np.sign(rows["delta_ns"]) == np.sign(delta_ns)]
     chosen = alike if sure.empty else sure
@@ -439,9 +439,9 @@ _UNITS = {"bytes": "bytes", "memory": "bytes", "collectives": "count", "nodes": 
 def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) -> StepDiff:
     """Return the changes from *base* to *other*.
 
-    *between_starts* is the known relative variation between starts of the job, which sides with
-    fewer than four starts need. Raises `ConfigError` for a side without steps, or sides whose steps
-    hold different numbers of training steps.
+    *between_starts* is the known relative variation between starts of the job, which is required for sides
+    with fewer than four starts. Raises `ConfigError` for a side without steps, or sides whose steps hold
+    different numbers of training steps.
     """
     for side in (base, other):
         if not side.steps:
@@ -460,7 +460,7 @@ def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) 
 
 
 def _program_note(base: Step, other: Step) -> str:
-    """Return a sentence if the operator calls of two steps have so little in common that programs differ."""
+    """Return a sentence if the operator calls of two steps differ so much that the programs must differ."""
     calls = [
         step.operators[step.operators["key"] != "idle"].groupby("key")["count"].sum()
         for step in (base, other)

@@ -48,9 +48,8 @@ class Limit:
 class Judgement:
     """The outcome of checking a limit.
 
-    *outcome* is ``kept``, ``failed``, ``within noise`` (the median exceeds the limit, possibly by
-    chance) or ``undecided`` (the noise is unknown, or wider than the limit). *text* says so in a
-    sentence.
+    *outcome* is ``kept``, ``failed``, ``within noise`` (the median exceeds the limit, possibly by chance) or
+    ``undecided`` (the noise is unknown, or wider than the limit). *text* explains the outcome in a sentence.
     """
 
     limit: str
@@ -102,10 +101,10 @@ def _reader(quantity: str) -> Callable[[str], Fraction | int]:
 def judge(found: StepDiff, limits: Sequence[Limit]) -> list[Judgement]:
     """Check the difference *found* against each of *limits*.
 
-    A limit fails if the medians exceed it and the difference is not within the noise. If a
-    difference of 0 exceeds it, too, it fails only if the whole confidence interval does. If the
-    noise is wider than the limit, the outcome is undecided. Raises `UsageError` for a quantity that
-    neither side has.
+    A limit fails if the medians exceed the limit and the difference is not within the noise. If a difference
+    of 0 also exceeds the limit, the limit fails only if the whole confidence interval exceeds it. If the
+    noise is wider than the limit, the outcome is undecided. Raises `UsageError` for a quantity that neither
+    side has.
     """
     return [_judged(found, limit) for limit in limits]
 

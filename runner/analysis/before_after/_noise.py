@@ -1,10 +1,10 @@
 """The difference of two groups of figures, with an exact confidence interval from ranks.
 
-The difference is that of the medians, and the interval that of Hodges and Lehmann: the sorted
-differences of all pairs, cut at both ends by the exact distribution of Mann and Whitney's
-statistic. The interval assumes no particular distribution of the noise. Samples are the starts of the job
-if each side has at least four, because steps of one start resemble each other; otherwise they are the
-steps, and the variation between starts must be given.
+The difference is the difference of the medians, and the interval is the Hodges-Lehmann interval: the sorted
+differences of all pairs, truncated at both ends by the exact distribution of the Mann-Whitney statistic. The
+interval assumes no particular distribution of the noise. Samples are the starts of the job if each side has
+at least four, because steps of one start resemble each other; otherwise they are the steps, and the variation
+between starts must be given.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_PAIRS, _MAX_EXACT = 40_000, 900
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of each side belong to which start of the job, and what is known of the noise.
+    """The columns of each side by start of the job, and the known noise.
 
     *between_starts* is the relative variation between starts, given by the user, or None.
     """
@@ -101,7 +101,7 @@ def rank_cut(count: int, others: int) -> tuple[int, float]:
 
 
 def _orders(count: int, others: int) -> list[int]:
-    """Return, for each value of the Mann-Whitney statistic, how many orders of the samples give it."""
+    """Return the number of orders of the samples for each value of the Mann-Whitney statistic."""
     ways = [1] + [0] * (count * others)
     for item in range(1, count + 1):  # Gauss' binomial coefficient, factor by factor
         for value in range(count * others, others + item - 1, -1):

@@ -35,13 +35,13 @@ class Step:
     *start* names the start of the job, because steps of one start resemble each other. *exact*
     means that equal input always gives equal times, as in a simulation.
 
-    *figures* has totals by name. *modules* has ``key, kind, count, time_ns, on_path_ns`` as means
-    over the ranks. *operators* has ``key, class, count, time_ns, total_ns, on_path_ns, kernel`` of
-    the devices' work, and a row for idle time; every moment counts once in ``time_ns``, which adds
-    up to the makespan, while ``total_ns`` includes overlaps, and ``kernel`` is the operator's
-    longest work. *collectives* has ``key, operation, size_bytes, group, count, wait_ns,
-    transfer_ns, on_path_ns``. *segments* are the critical path, with a column per :data:`PARTS`.
-    *covers* is the number of training steps, above 1 if several were converted together.
+    *figures* has totals by name. *modules* has ``key, kind, count, time_ns, on_path_ns`` as means over the
+    ranks. *operators* has ``key, class, count, time_ns, total_ns, on_path_ns, kernel`` of the devices' work,
+    and a row for idle time; overlapping time counts once in ``time_ns``, which adds up to the makespan, while
+    ``total_ns`` includes overlaps, and ``kernel`` is the operator's longest work. *collectives* has ``key,
+    operation, size_bytes, group, count, wait_ns, transfer_ns, on_path_ns``. *segments* are the critical path,
+    with a column per :data:`PARTS`. *covers* is the number of training steps, above 1 if several were
+    converted together.
     """
 
     name: str
@@ -91,7 +91,7 @@ def _facts(workload: Workload) -> pd.DataFrame:
 def _calls(result: Result) -> pd.DataFrame:
     """Return all calls of collectives, with a ``key`` that is valid across captures.
 
-    Numbers of communicator groups are not, so groups are named by their members.
+    Numbers of communicator groups are not valid across captures, so groups are named by their members.
     """
     calls = result.collectives
     recorded = calls.groupby("collective").agg(ranks=("rank", tuple), group=("group", "first"))
@@ -146,7 +146,7 @@ def _operators(nodes: pd.DataFrame, ranks: int, makespan_ns: int) -> pd.DataFram
     busy = nodes.assign(kind=busy_kinds(nodes))
     busy = busy[busy["kind"] != ""]
     busy["operator"] = busy["operator"].where(busy["operator"] != "", busy["name"])
-    # Ranks get separate intervals on one time axis, so that one pass counts them all.
+    # Ranks get separate intervals on one time axis, so that one pass counts all ranks.
     lead = pd.factorize(busy["rank"])[0] * makespan_ns
     start, end = (lead + busy[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
     own = exclusive_ns(start, end, busy["kind"])

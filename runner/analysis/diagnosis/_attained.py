@@ -29,8 +29,8 @@ _DRAWS = 400
 class SlowGroup:
     """NICs that attain less throughput than all others, by the logarithm *gap*.
 
-    *confidence* is the fraction of bootstrap draws in which these are the slowest. *chance* is the fraction
-    of draws with permuted NICs in which the slowest NICs attain as little as these.
+    *confidence* is the fraction of bootstrap draws in which these NICs are the slowest. *chance* is the
+    fraction of draws with permuted NICs in which the slowest NICs attain as little as these NICs.
     """
 
     nics: tuple[int, ...]
@@ -126,7 +126,7 @@ class Sharing:
 
     @classmethod
     def of(cls, messages: Messages, begun_ns: Ints) -> Sharing:
-        """Return how *messages*, in flight from *begun_ns* to their arrivals, share NICs."""
+        """Return the sharing of NICs by *messages*, which are in flight from *begun_ns* to their arrivals."""
         nics = len(messages.nics)
         key, path_of = np.unique(messages.src * nics + messages.dst, return_inverse=True)
         paths = np.stack([key // nics, key % nics], axis=1)
@@ -143,7 +143,7 @@ class Sharing:
         )
 
     def carried(self, sends: Floats, receives: Floats, paths: Mapping[int, float] | None = None) -> Floats:
-        """Return how many bytes the NICs could have carried for each message while it was in flight.
+        """Return the bytes that the NICs could have carried for each message while the message was in flight.
 
         *sends* and *receives* are rates of NICs, in bytes per ns or relative to another rate.
         *paths* has the rates of paths that are slower than their two NICs.
@@ -185,7 +185,7 @@ class Sharing:
 
 
 def _fair(counts: Floats, through: Floats, limits: Floats) -> Floats:
-    """Return max-min fair rates: divide the most loaded NIC first, then the most loaded of the rest."""
+    """Return max-min fair rates: divide the most loaded NIC first, then the most loaded remaining NIC."""
     rates = np.zeros_like(counts)
     rows = np.arange(len(counts))
     open_ = counts > 0

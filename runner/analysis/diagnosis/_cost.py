@@ -1,8 +1,7 @@
 """The cost of an anomaly, from a replay of the run's records without the anomaly.
 
-The replay needs no network model. Messages and computations keep their durations and their delays
-after what they depend on, except where the anomaly changed them. Without changes, the replay
-reproduces the run.
+The replay needs no network model. Messages and computations keep their durations, and their delays after
+their dependencies, except where the anomaly changed these. Without changes, the replay reproduces the run.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class Replay:
 
 
 def _before(flows: pd.DataFrame) -> Ints:
-    """Return the message before each on its path that was still in flight when it started, or -1."""
+    """Return each message's previous message on its path that was in flight at its start, or -1."""
     ordered = flows[["src", "dst", "start_ns", "end_ns"]].reset_index(drop=True)
     ordered = ordered.sort_values(["src", "dst", "end_ns", "start_ns"], kind="stable")
     same = (ordered[["src", "dst"]] == ordered[["src", "dst"]].shift()).all(axis=1)
@@ -127,7 +126,7 @@ def _before(flows: pd.DataFrame) -> Ints:
 
 
 def cost_of_part(part: SlowPart, replay: Replay, rates: Rates) -> Cost:
-    """Return the cost of a slow NIC or link: a replay with the rates of a healthy one."""
+    """Return the cost of a slow NIC or link: a replay with the rates of a healthy NIC or link."""
     rest = [(suspect, factor) for suspect, factor in rates.applied if suspect is not part.suspect]
 
     def without(factor: float) -> float:

@@ -30,14 +30,13 @@ ANOMALY_COLUMNS = (
 class Anomaly:
     """An anomaly of a run: its kind *what*, and the NIC, link or host *where*.
 
-    *what* is ``slow NIC``, ``slow link``, ``slow host``, ``intermittent host`` or ``stall``.
-    *amount* and *detail* describe its size in words. *factor* (90 % interval: *factor_low* to
-    *factor_high*) is the remaining fraction of the rate of a NIC or link, or multiplies a host's
-    compute times; for a stall it is 0, and *begin_ns*, *end_ns* and *lasted_ns* are its times.
-    *confidence* is the probability that the suspect, or a part of it, is the cause, and *chance*
-    that a healthy run deviates as much. *cost* is the time added to the step. *or_else* lists
-    suspects that this run cannot rule out. *evidence* is the rows of ``flows``, or the ``rank,
-    node_id`` of ``nodes``, that show the anomaly.
+    *what* is ``slow NIC``, ``slow link``, ``slow host``, ``intermittent host`` or ``stall``. *amount* and
+    *detail* describe its size in words. *factor* (90 % interval: *factor_low* to *factor_high*) is the
+    remaining fraction of the rate of a NIC or link, or multiplies a host's compute times; for a stall it is
+    0, and *begin_ns*, *end_ns* and *lasted_ns* are its times. *confidence* is the probability that the
+    suspect, or a part of it, is the cause, and *chance* that a healthy run deviates as much. *cost* is the
+    time added to the step. *or_else* lists alternative suspects that this run cannot rule out. *evidence* is
+    the rows of ``flows``, or the ``rank, node_id`` of ``nodes``, that show the anomaly.
     """
 
     what: str
@@ -183,7 +182,7 @@ def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[li
 def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart], list[str]]:
     """Drop the opposite direction of NICs that are slow in one direction; return the others and remarks.
 
-    Acknowledgements of one direction queue behind the data of the other, which delays its messages.
+    Acknowledgements of one direction queue behind the data of the other direction, which delays messages.
     """
     kept: list[SlowPart] = []
     remarks = []

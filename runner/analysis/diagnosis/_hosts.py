@@ -14,7 +14,7 @@ from ....support.table import Floats
 MIN_SLOWER = 0.15
 """The least relative excess of compute times for a host to be reported."""
 _TIMES = 16  # number of intervals; a constantly slow host is slow in most of them
-_TIMES_OF_STOPS = 64  # number of shorter intervals, to separate intervals with a stop from the others
+_TIMES_OF_STOPS = 64  # number of shorter intervals, to separate intervals with a stop from normal intervals
 _FEW = 1  # minimum number of computations in an interval
 _DRAWS = 1000
 _MAX_PERMUTED = 1_000_000  # maximum number of (interval, host) entries in all random draws together
@@ -30,9 +30,9 @@ _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 class SlowHost:
     """A *host* that computes *factor* times as long as expected (90 % interval: *low* to *high*).
 
-    *against* is the reference of the comparison. *evidence* is ``rank, node_id, took_ns,
-    should_ns`` of the computations that lost most. *share* is the fraction of intervals in which it
-    was slow (1: constantly).
+    *against* is the reference of the comparison. *evidence* has ``rank, node_id, took_ns, should_ns`` of the
+    computations with the largest delays. *share* is the fraction of intervals in which the host was slow (1:
+    constantly).
     """
 
     host: str
@@ -50,9 +50,9 @@ class SlowHost:
 def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[SlowHost], list[str]]:
     """Return the hosts that compute more slowly than others, slowest first, and remarks on limits.
 
-    *nodes* are a run's nodes with their properties, and *host_of* each rank's host. Durations are
-    compared with the requested ones if these differ, as on real machines, and otherwise with the
-    same computation on other ranks.
+    *nodes* are a run's nodes with their properties, and *host_of* each rank's host. If durations differ from
+    the requested durations, as on real machines, they are compared with these. Otherwise, they are compared
+    with the same computation on other ranks.
     """
     compute, against = _references(nodes)
     compute = compute.assign(host=compute["rank"].map(lambda rank: host_of.get(rank, f"rank {rank}")))
@@ -204,7 +204,7 @@ def _excess(medians: Floats) -> Floats:
 
 
 def _chance(rng: np.random.Generator, logs: Floats, worst: int) -> float:
-    """Return the fraction of draws with permuted hosts in which the slowest ranks as high as *worst*.
+    """Return the fraction of draws with permuted hosts in which the slowest host ranks as high as *worst*.
 
     The comparison uses ranks of values, so that no single disturbed interval dominates.
     """

@@ -15,7 +15,7 @@ from ....support.table import Flags, Ints
 from ..._result import Result
 
 MAX_MESSAGES = 100_000
-"""Maximum number of messages to analyse: the first ones, because concurrency depends on earlier ones."""
+"""Maximum number of analysed messages, which are the first: concurrency depends on earlier ones."""
 _RANK = "\0rank"  # marks a rank number used as a host name
 
 
@@ -23,11 +23,10 @@ _RANK = "\0rank"  # marks a rank number used as a host name
 class Messages:
     """Messages between two NICs, in the order of sending.
 
-    *row* is the row in the table ``flows``. *src* and *dst* are indices into *nics*, the names of
-    NICs, and *host_of* is each NIC's index into *hosts*. Times are in ns. From *begun_ns*, the
-    later of *start_ns* and the arrival of the previous message on the path, a message has the path
-    to itself. *arriving_ns* is when its first byte arrived on the receiver's clock, if recorded and
-    later.
+    *row* is the row in the table ``flows``. *src* and *dst* are indices into *nics*, the names of NICs, and
+    *host_of* is each NIC's index into *hosts*. Times are in ns. From *begun_ns*, the later of *start_ns* and
+    the arrival of the previous message on the path, a message has the path to itself. *arriving_ns* is the
+    arrival of its first byte on the receiver's clock, if recorded and later.
     """
 
     row: Ints

@@ -34,7 +34,7 @@ _SEVERAL = 3  # minimum number of paths
 _FLOOR = 0.02
 _MODEL_ERROR = 0.03  # relative error of a rate that more messages do not reduce
 _MIN_EXPLAINED = 0.3
-_INCAST = 0.25  # fraction of a healthy NIC's rate that TCP may lose with several senders at once
+_INCAST = 0.25  # fraction of a healthy NIC's rate that TCP may lose with several concurrent senders
 _ALONE = 1.5  # a NIC counts as used by one message up to this mean number of concurrent messages
 _SEVERAL_ALONE = 8
 _SMALL = 0.1  # fraction of the median size below which latency dominates a message
@@ -148,9 +148,9 @@ def _times(messages: Messages, paths: int) -> Ints:
 def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
     """Return the NICs and links that are always slow, slowest first, and the *rates* with these applied.
 
-    A suspect is reported if it explains the rates better than any other in nearly all draws of
-    intervals, and if it is slower than paths of a healthy network differ. To avoid false alarms
-    from the number of suspects, its effect must also exceed the largest effect of any suspect with
+    A suspect is reported if it explains the rates better than any other suspect in nearly all draws of
+    intervals, and if its slowdown exceeds the differences between paths of a healthy network. To avoid false
+    alarms from the number of suspects, its effect must also exceed the largest effect of any suspect with
     paths permuted at random.
     """
     suspects = suspects_of(rates.messages, rates.sharing.paths)
@@ -170,7 +170,7 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
 def _slow_together(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
     """Return the NICs that are slow together, slowest first, or an empty list.
 
-    If half of the NICs in a small network are slow, no single one differs from the rest.
+    If half of the NICs in a small network are slow, no single NIC differs from the others.
     """
     group = slow_group(rates.messages, rates.time)
     if (
@@ -263,7 +263,7 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
 def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
     """Return whether several senders at once (incast) explain why a NIC receives slowly.
 
-    With several, even a healthy NIC receives below its rate; a slow one is also slow with a single
+    With several senders, even a healthy NIC receives below its rate. A slow NIC is also slow with a single
     sender.
     """
     if factor < 1 - _INCAST:
@@ -277,7 +277,7 @@ def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
 
 
 def _with_others(suspect: Suspect, likely: Sequence[Suspect], winners: Ints) -> Suspect:
-    """Return *suspect* with the names of others that over 10 % of the draws support."""
+    """Return *suspect* with the names of other suspects that over 10 % of the draws support."""
     shares = np.bincount(winners, minlength=len(likely)) / len(winners)
     named = [one.name for one, share in zip(likely, shares, strict=True) if share > 1 - _MIN_CONFIDENCE]
     others = dict.fromkeys((*suspect.others, *named))
@@ -300,7 +300,7 @@ def _refined(rates: Rates, suspect: Suspect, factor: float) -> tuple[float, Rate
 
 
 def _step(rates: Rates, on: Flags) -> float:
-    """Return the logarithm of the rate of the paths *on* relative to all others; three or more are pooled."""
+    """Return the logarithm of the rate on paths *on* relative to other paths; three or more are pooled."""
     if on.sum() >= _SEVERAL:
         return _pooled(rates, on)
     return _fit(_nanmedian(rates.medians(), 0), on)[1]
@@ -309,9 +309,9 @@ def _step(rates: Rates, on: Flags) -> float:
 def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: Floats) -> float:
     """Return the random slowdown of suspects like *suspect*, without its own effect.
 
-    Paths that share a NIC take turns, so each may deviate while the NIC's total does not. Suspects
-    with several paths are therefore compared as a whole, those with one or two with the other
-    paths.
+    Paths that share a NIC take turns, so each may deviate while the NIC's total does not. Suspects with
+    several paths are therefore compared as a whole, and suspects with one or two paths are compared with the
+    other paths.
     """
     peers = [one for one in suspects if one.kind == suspect.kind and one is not suspect]
     if suspect.on.sum() >= _SEVERAL and peers:
@@ -324,7 +324,7 @@ def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: F
 
 
 def _explained(before: Floats, after: Floats, on: Flags) -> float:
-    """Return how much of the differences between paths a suspect explains, as a fraction."""
+    """Return the fraction of the differences between paths that a suspect explains."""
     paths = _path_rates(_nanmedian(before, 0), np.zeros(len(on), bool))
     return 1 - _fit(_nanmedian(after, 0), on)[0] / max(float(np.nansum(np.abs(paths))), 1e-9)
 

@@ -1,4 +1,4 @@
-"""Find stalled links: every message in flight on them at one time is late by about as much."""
+"""Find stalled links: all messages in flight on a stalled link are late by about the same time."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _LESS = 0.5  # weight of messages that began during a stall or right after
 class Stall:
     """A stall: *suspect* carried no data for about *lasted_ns*, between *begin_ns* and *end_ns*.
 
-    *shortest_ns* and *longest_ns* are the least and most time its messages lost. *chance* is the
-    probability that the latest of as many messages is as late without a cause.
+    *shortest_ns* and *longest_ns* are the least and most time its messages lost. *chance* is the probability
+    that the latest of this number of messages is as late without a cause.
     """
 
     suspect: Suspect
@@ -131,7 +131,7 @@ def _named(
     held = np.bincount(path_of[group], minlength=paths) + _LESS * np.bincount(path_of[after], minlength=paths)
     moved = np.bincount(path_of[punctual], minlength=paths).astype(np.float64)
     scores = np.array([_explained(held, moved, suspect.on) for suspect in suspects])
-    # Of suspects that explain equally many late messages, take the one with the fewest paths.
+    # Of suspects that explain equally many late messages, the suspect with the fewest paths is chosen.
     best = min(
         range(len(suspects)),
         key=lambda place: (-round(float(scores[place]), 2), suspects[place].on.sum()),

@@ -1,4 +1,4 @@
-"""Query a run's tables with SQL in a process of its own, with limits on time and memory."""
+"""Query a run's tables with SQL in a separate process, with limits on time and memory."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _answer(
     watch: Watch | None,
     memory_bytes: int,
 ) -> dict[str, Any]:
-    """Send the query and the columns that the worker asks for; return its answer."""
+    """Send the query and the columns that the worker requests; return its answer."""
     command = [sys.executable, "-I", str(_WORKER), str(os.getpid()), inspect.getfile(end_with_parent)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env={}, stdin=pipe, stdout=pipe, stderr=pipe) as worker:

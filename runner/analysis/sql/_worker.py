@@ -1,4 +1,4 @@
-"""Answer one query, in a process that sees only the tables it is sent.
+"""Answer one query in a process that receives only the requested tables.
 
 The process reads a header and Arrow tables from standard input, writes the answer as JSON, and opens no
 file and no connection. The operating system limits its memory beyond the tables, because DuckDB's own limit
@@ -110,7 +110,7 @@ def _takes_all(part: dict[str, Any], tables: set[str]) -> bool:
 
 
 def _limit(memory_bytes: int) -> None:
-    """Limit how much more memory this process may use, and disable core dumps."""
+    """Limit the additional memory of this process, and disable core dumps."""
     with open("/proc/self/statm", encoding="ascii") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 2 * memory_bytes, used + 2 * memory_bytes))

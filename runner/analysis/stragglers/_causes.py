@@ -39,13 +39,13 @@ _STANDS_OUT = 2
 
 @dataclass(frozen=True)
 class StragglerCause:
-    """A cause of slow steps: where it is, what it costs, and the evidence.
+    """A cause of slow steps: its place, its cost, and the evidence.
 
-    *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``descheduled``, ``network``
-    or ``host``. *steps* are those that it slows, *slowdown* the mean over them for the ideal step
-    with only this cause, and *without_ns* the job's mean step time without it. *when* and
-    *evidence* are in words. *replica*, *stage* and *rank* are -1 if it has no single one.
-    *is_regular* means that *steps* are all steps or have a pattern.
+    *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``descheduled``, ``network`` or
+    ``host``. *steps* are the slowed steps. *slowdown* is the mean slowdown of these steps if the ideal step
+    has only this cause, and *without_ns* is the job's mean step time without the cause. *when* and *evidence*
+    are in words. *replica*, *stage* and *rank* are -1 if the cause affects several. *is_regular* means that
+    *steps* are all steps or have a pattern.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class StragglerCause:
 
     @property
     def is_contention(self) -> bool:
-        """Whether all ranks, or one rank without a pattern, waited for processors: then, no rank lags."""
+        """Whether all ranks, or one rank without a pattern, waited for processors: no rank is slow."""
         return self.kind == "descheduled" and (self.rank < 0 or not self.is_regular)
 
 
@@ -88,7 +88,7 @@ class _Effect:
 
 
 class _Finder:
-    """Looks for one kind of cause after another, after removing the effect of sequence lengths."""
+    """Searches for one kind of cause after another, after removing the effect of sequence lengths."""
 
     def __init__(self, replay: Replay, slowdowns: Slowdowns) -> None:
         self.replay = replay
@@ -310,8 +310,8 @@ _MAX_PLACES = 16
 class Transfers:
     """The communication between the same workers, selected by *measured* (operations, replicas).
 
-    *name* describes where. *replica* or *stage* is -1 if all take part; a link leads from *stage*
-    to the next. *ratio* is the mean time over the median of transfers of the same type.
+    *name* describes the place. *replica* or *stage* is -1 if all take part; a link leads from *stage* to the
+    next stage. *ratio* is the mean time divided by the median time of transfers of the same type.
     """
 
     name: str

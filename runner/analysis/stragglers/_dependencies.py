@@ -1,9 +1,9 @@
 """Rebuild the dependencies of each operation of a step, from the schedule of one replica.
 
-The rules are those of "Understanding Stragglers in Large Model Training Using What-if Analysis"
-(OSDI 2025). Computations run in sequence. A message waits for the computation before it. A receive
-waits for the computation before the one that needs its data. A collective waits for all members.
-All replicas and steps run the same schedule, so the rules come from the first step of one replica.
+The rules are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025).
+Computations run in sequence. A message waits for the computation before it. A receive waits for the
+computation before the computation that needs its data. A collective waits for all members. All replicas and
+steps run the same schedule, so the rules come from the first step of one replica.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _REDUCE, _SEPARATE, _LAYER_NORM = (
 class Dependencies:
     """Dependencies within a step of one replica; *before* lists each operation's predecessors.
 
-    Operations of a group wait for each other, and end after the last of them has started. Operations in
-    *across_replicas* also wait for the same operation of all other replicas. *order* has the groups in
-    topological order; other operations are groups of one.
+    Operations of a group wait for each other, and end after the last operation of the group has started.
+    Operations in *across_replicas* also wait for the same operation of all other replicas. *order* has the
+    groups in topological order; other operations are groups of one.
     """
 
     before: tuple[tuple[int, ...], ...]
@@ -114,8 +114,8 @@ class _Rules:
     ) -> list[tuple[int, int]]:
         """Return each message that was really sent, with the number of its computation.
 
-        Frameworks log placeholders that never ran: receives after the last computation, sends
-        before the first.
+        Frameworks log placeholders that were never sent: receives after the last computation, and sends
+        before the first computation.
         """
         if not computations:
             return []

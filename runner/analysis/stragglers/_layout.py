@@ -28,11 +28,11 @@ class Operation:
 
 @dataclass(frozen=True)
 class Layout:
-    """Those steps of a job that have the same operations on all replicas.
+    """The steps of a job that have the same operations on all replicas.
 
     Arrays of times have the shape (operations, steps, replicas) and are integer ns. ``chunks``,
-    ``model_chunks`` and ``micro_batches`` have one number per operation. ``ranks[replica, stage]``
-    is the rank that runs *stage* of *replica*. *remarks* say which steps were left out, and why.
+    ``model_chunks`` and ``micro_batches`` have one number per operation. ``ranks[replica, stage]`` is the
+    rank that runs *stage* of *replica*. *remarks* list the steps that were left out, with reasons.
     """
 
     operations: tuple[Operation, ...]

@@ -82,7 +82,7 @@ class Replay:
         return results
 
     def _replay(self, durations: Callable[[int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-        """Return how many ns each step takes; *durations* returns ns by (what-ifs, steps, replicas)."""
+        """Return the duration (ns) of each step; *durations* returns ns by (what-ifs, steps, replicas)."""
         ends: dict[int, npt.NDArray[np.int64]] = {}
         finish: npt.NDArray[np.int64] | None = None
         for unit in self.rules.order:
@@ -103,9 +103,9 @@ class Replay:
     def delays_ns(self) -> npt.NDArray[np.int64]:
         """Return the delay in ns of each operation after its predecessors (operations, steps, replicas).
 
-        Nothing in the table explains this time: the host was late, or did other work. For
-        communication, only the delay of the last member counts, because the others wait for it. For
-        a receive, the delay counts from the end of the previous computation.
+        The table does not explain this time: the host was late, or did other work. For communication, only
+        the delay of the last member counts, because the other members wait for it. For a receive, the delay
+        counts from the end of the previous computation.
         """
         start, end = self.layout.start_ns, self.layout.end_ns
         begin_of_step = start.min(axis=(0, 2), keepdims=True)[0]
@@ -160,7 +160,7 @@ def _ideal(layout: Layout, work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     for kind in {op.type for op in layout.operations}:
         places = layout.select(kind)
         values = work[places]
-        if kind == "input":  # one late rank of two must not raise the ideal
+        if kind == "input":  # a late rank among two ranks must not raise the ideal
             values = np.sort(values, axis=2)[:, :, (layout.replicas - 1) // 2]
         ideal[places] = round(float(values.mean() if kind in _MEAN_TYPES else np.median(values)))
     return ideal

@@ -31,13 +31,13 @@ _NAMES = {
 class Slowdowns:
     """The times (integer ns) and slowdowns of each step.
 
-    *recorded_ns* is from the first start to the last end of a step, and *replayed_ns* the same
-    without delays that no operation explains. *ideal_ns*, the same for all steps, is the time if
-    every operation takes the mean (computation) or median (communication) of its type. *by_type*,
-    *by_replica* and *by_stage* are step times over the ideal if only operations of that type,
-    replica or stage are as measured. *worker_share* (M_W) is how much of the slowdown disappears if
-    the slowest 3 % of workers become ideal, and *last_stage_share* (M_S) the same for the last of
-    several stages; both are None without a slowdown.
+    *recorded_ns* is the time from the first start to the last end of a step, and *replayed_ns* is this time
+    without delays that no operation explains. *ideal_ns*, the same for all steps, is the time if every
+    operation takes the mean (computation) or median (communication) of its type. *by_type*, *by_replica* and
+    *by_stage* are step times over the ideal if only operations of that type, replica or stage are as
+    measured. *worker_share* (M_W) is the share of the slowdown that disappears if the slowest 3 % of workers
+    become ideal, and *last_stage_share* (M_S) is this share for the last of several stages. Both are None
+    without a slowdown.
     """
 
     recorded_ns: npt.NDArray[np.int64]
@@ -115,7 +115,7 @@ def mask(layout: Layout, wanted: Sequence[bool] | None = None, replica: int = -1
 def share_explained(
     slow_ns: npt.NDArray[np.int64], without_ns: npt.NDArray[np.int64], ideal_ns: int
 ) -> float | None:
-    """Return how much of the slowdown disappears in *without_ns*, or None without a slowdown."""
+    """Return the share of the slowdown that disappears in *without_ns*, or None without a slowdown."""
     slowdown = float(slow_ns.mean() - ideal_ns)
     return float(slow_ns.mean() - without_ns.mean()) / slowdown if slowdown > 0 else None
 
@@ -218,8 +218,8 @@ def stage_factors(layout: Layout, work_ns: Floats) -> Floats:
 def worker_factors(layout: Layout, work_ns: Floats) -> Floats:
     """Return each worker's compute time relative to its peers (replicas, stages, steps).
 
-    Peers are the other workers of the stage in the same step, or for a worker without any, its own
-    other steps.
+    Peers are the other workers of the stage in the same step. For a worker without peers, its own other steps
+    are used.
     """
     of_stage = [layout.select(*COMPUTE_TYPES, stage=stage) for stage in range(layout.stages)]
     loads = np.array([work_ns[places].sum(axis=0).T for places in of_stage])
@@ -227,7 +227,7 @@ def worker_factors(layout: Layout, work_ns: Floats) -> Floats:
     if layout.replicas == 1:
         return np.asarray(loads / np.quantile(loads, _USUAL, axis=2, keepdims=True))
     ordered = np.sort(loads, axis=0)
-    # Without one worker, the larger loads move up one place in the order.
+    # Without one worker, the larger loads move up by one place in the order.
     count = layout.replicas - 1
     ranks = np.argsort(np.argsort(loads, axis=0), axis=0)
     low, high = (
