@@ -2,9 +2,10 @@
 """Write docs/validation/accuracy.md: times of captured steps, simulated on the network on which they ran.
 
 ``python scripts/accuracy_report.py [--traces FOLDER]... [-o FOLDER]`` converts every trace set captured on
-CPUs in the folders and in those of the tests, replays and simulates its median step, and divides by the
-measured one. The network, one machine's loopback, is not known: each set is simulated on what suits the steps
-of all others best.
+CPUs in the folders and in the folders of the tests. The script replays and simulates the median step of each
+trace set, and divides the results by the measured step. The network is the loopback of one machine, whose
+bandwidth and latency are unknown. Each trace set is simulated on the network that best fits the steps of all
+other sets.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from chakrascope.runner import NetworkConfig, simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 TRACES = ROOT / "tests" / "data" / "converter"
-# What a loopback may carry, in GiB/s a direction, and how long a message is on its way, in ns.
+# The bandwidths (GiB/s per direction) and latencies (ns) of a loopback that are tried.
 BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 LATENCIES = (0.0, 20_000.0, 100_000.0, 300_000.0)
 BACKEND = "analytical-unaware"
@@ -34,7 +35,7 @@ Network = tuple[float, float]
 
 
 class Step(NamedTuple):
-    """A captured step: the workload of its ranks, and the time of the slowest."""
+    """A captured step: the workload of its ranks, and the time of the slowest rank."""
 
     name: str
     workload: Workload

@@ -1,9 +1,9 @@
 """Steps that Megatron Bridge publishes (docs/performance-summary); no cost was fitted to them.
 
-The launches and copies of experts were counted with all releases in view. Only the number of launches in a
-low precision was chosen by its errors.
-Three rows of 25.11 have the plans of its recipes, because the page repeats plans of older releases for them:
-GPT-OSS on B200 and H100, and Qwen3 30B on H100. In 26.02, these recipes reach the same time per layer.
+The launches and copies of experts were counted with knowledge of all releases. Only the number of launches in
+a low precision was chosen by its errors. Three rows of 25.11 have the plans of its recipes, because the page
+repeats plans of older releases for them: GPT-OSS on B200 and H100, and Qwen3 30B on H100. In 26.02, these
+recipes reach the same time per layer.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _MODELS = {
         expert_bias=True, clamped=True, window=128, full_every=2,
     ),
 }  # fmt: skip
-# By the recipes (scripts/performance of v0.2.0, v0.3.0, v0.4.2 and v0.5.0, perf_recipes of v0.6.0): where
-# releases up to 26.04 overlap the exchange of experts, and where they dispatch all-to-all, instead of by
-# DeepEP or HybridEP. From 26.06 on, recipes in MXFP8 replay whole steps as CUDA graphs and overlap the
-# exchange, but for two on B300.
+# The rows up to release 26.04 that overlap the exchange of experts, and the rows that dispatch by all-to-all
+# instead of DeepEP or HybridEP, according to the recipes (scripts/performance of v0.2.0, v0.3.0, v0.4.2 and
+# v0.5.0, perf_recipes of v0.6.0). Since 26.06, recipes in MXFP8 replay whole steps as CUDA graphs and overlap
+# the exchange, except two recipes on B300.
 _OVERLAPPED = {
     ("25.11", "b200", "qwen3-235b-a22b"), ("25.11", "h100", "qwen3-30b-a3b"),
     ("26.02", "b300", "qwen3-235b-a22b"), ("26.02", "h100", "qwen3-30b-a3b"),
     ("26.04", "gb200", "gpt-oss-120b"), ("26.04", "b200", "deepseek-v3"),
 }  # fmt: skip
 _NO_GRAPHS = {("b300", "gpt-oss-120b"), ("b300", "deepseek-v3")}
-# By the same recipes: tensor parallelism without overlap, apart from all recipes in NVFP4, and the layers of
-# Llama 3 70B with sharded weights that are offloaded to the host.
+# According to the same recipes: rows with tensor parallelism without overlap (in addition to all recipes in
+# NVFP4), and the layers of Llama 3 70B with sharded weights that are offloaded to the host.
 _NO_TENSOR_OVERLAP = {("h100", "qwen3-235b-a22b")}
 _OFFLOADED = {"gb200": 40, "gb300": 20}
 _PLAIN = {("b200", "qwen3-235b-a22b"), ("h100", "qwen3-235b-a22b")}
@@ -172,7 +172,7 @@ _TABLE = """
 
 # Qwen3 30B on 16 H100 in BF16, which Megatron Bridge 067f987 compares with and without overlap in
 # skills/nemo-mbridge-perf-expert-parallel-overlap/SKILL.md: HybridEP or all-to-all, overlap, seconds. The
-# overlap of transfers within and between nodes was modelled with these steps in view.
+# overlap of transfers within and between nodes was modelled with knowledge of these steps.
 _COMPARED = ((True, False, 24.7138), (True, True, 20.992), (False, False, 41.25), (False, True, 31.31))
 
 

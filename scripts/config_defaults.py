@@ -1,7 +1,7 @@
-"""Write the keys that a config.json of Hugging Face leaves out: defaults of the supported model types.
+"""Write the defaults of keys that a config.json of Hugging Face may omit, for the supported model types.
 
-Builds the default model of every type that transformers has, without weights, and compares its parameters
-with those of the sizes that `predict --model` reads. Needs torch and transformers.
+The script builds the default model of every type in transformers, without weights, and compares its number of
+parameters with the sizes that `predict --model` reads. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _CLASSES = (
     (transformers.AutoModelForMaskedLM, auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
     (transformers.AutoModelForImageClassification, auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES),
 )
-# Without these, the default of a type cannot be built.
+# Keys without which the default model of a type cannot be built.
 _COMPLETED: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"num_experts_per_tok": 6},
     **{kind: {"head_dim": 128} for kind in ("nemotron", "hunyuan_v1_dense", "ministral", "glm4_moe")},
     "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2},
 }
-# Other keys have no part in sizes.
+# Other keys do not affect sizes.
 _UNREAD = (
     "initializer", "dropout", "_id", "_eps", "epsilon", "drop", "return_dict", "output_", "chunk_size_feed",
     "use_cache", "summary", "problem_type", "pretraining_tp", "_bias", "_coef", "scale", "softcapping",
@@ -61,7 +61,7 @@ def main() -> None:
 def _add_if_built(table: dict[str, Any], kind: str) -> None:
     try:
         _add(table, kind)
-    except Exception as error:  # some types have no default that can be built
+    except Exception as error:  # the default models of some types cannot be built
         print(f"{kind}: {type(error).__name__}: {str(error)[:100]}", file=sys.stderr)
 
 

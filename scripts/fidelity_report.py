@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write docs/validation/fidelity.md: errors of each backend against packets, and its cost.
 
-``python scripts/fidelity_report.py [-o FOLDER]`` simulates every pattern of communication, of every size, on
-every network, with every backend, and some larger messages and pauses; `packet` is the measure of the others.
-It takes about five minutes, most of them for TCP, and needs ns-3 and a C++ compiler for that.
+``python scripts/fidelity_report.py [-o FOLDER]`` simulates every communication pattern of every size on every
+network with every backend, and some larger messages and pauses. `packet` is the reference for the other
+backends. The script takes about five minutes, mostly for TCP, which needs ns-3 and a C++ compiler.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from chakrascope.support import Svg, element, picture
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "validation"
 PATTERNS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring-shift", "incast")
 SIZES = {"16 KiB": 1 << 14, "256 KiB": 1 << 18, "4 MiB": 1 << 22, "16 MiB": 1 << 24}
-# Ranks behind leaf switches whose way up is half as wide as their way down: two tiers, 100 Gb/s.
+# Ranks below leaf switches with half as much uplink as downlink bandwidth: two tiers, 100 Gb/s.
 _CLOS: dict[str, Any] = {
     "topology": ["Switch"],
     "npus_count": [16],
@@ -39,7 +39,7 @@ _CLOS: dict[str, Any] = {
     "latency": [500.0],
     "packet": {"fabric": {"hosts_per_leaf": 4, "oversubscription": 2}},
 }
-# The same with so little buffer that switches pause their neighbours.
+# The same network with such small buffers that switches pause their neighbours.
 _PAUSES = _CLOS | {"packet": _CLOS["packet"] | {"BUFFER_SIZE": 1}}
 _OWN = {"clos-16": _CLOS, "clos-16-1mib": _PAUSES}
 NETWORKS = {
@@ -63,7 +63,7 @@ TRAINS = "packet, trains"
 TCP = "ns3, TCP"
 MEASURE = "packet"
 FLOW = "flow"
-# From the cheapest to the dearest, with the colour of each in the picture.
+# Backends in order of cost, with the colour of each in the picture.
 BACKENDS = {
     "analytical-unaware": "#c2410c",
     "analytical-aware": "#a16207",
@@ -141,7 +141,7 @@ def run(experiments: Sequence[tuple[str, str, str]], backends: Sequence[str]) ->
 
 
 def _on_tcp(network: str, pattern: str, size: str) -> bool:
-    """Return whether TCP also simulates the experiment: only if it takes seconds and nothing pauses."""
+    """Return whether TCP also simulates the experiment: only if it takes seconds and no switch pauses."""
     return network in NETWORKS and size_of(size) <= 1 << 22 and (pattern, size) != ("all-gather", "4 MiB")
 
 
@@ -278,7 +278,7 @@ def _time(seconds: float) -> str:
 
 
 def every(table: pd.DataFrame) -> pd.DataFrame:
-    """Return error and CPU time of every backend with a row per experiment; `MEASURE` has its makespan."""
+    """Return the error and CPU time of every backend, a row per experiment; `MEASURE` has its makespan."""
     cells = []
     for row in table.to_dict("records"):
         made = (

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Fit the costs of operators on chips to measured training steps, and write them into runner/chips/chips.yml.
 
-``python scripts/fit_chips.py [--only CHIP]`` reads the steps of ``../shared/reference/training`` and
-nothing else. Each chip and software has up to a dozen costs with physical bounds. They minimise the
-relative errors of the closed form, small ones squared and large ones by their size, so that odd rows count
-less, and are held near what is usual where the steps say little. The errors of families (sizes of a model)
-left out of the fit in turn go into the files, and the range in which nine of ten steps are is theirs.
+``python scripts/fit_chips.py [--only CHIP]`` reads only the steps of ``../shared/reference/training``. Each
+chip and software stack has up to a dozen costs with physical bounds. The fit minimises the relative errors of
+the closed form. Small errors count squared and large errors linearly, so that odd rows have less weight.
+Costs that the steps hardly determine stay close to the usual values. The chip files also contain the errors
+of families (model sizes) that were left out of the fit in turn, and the range that contains nine of ten of
+these steps.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ from chakrascope.runner.prediction import (
 )
 
 CHIPS = Path(__file__).resolve().parent.parent / "runner" / "chips" / "chips.yml"
-# Where a fit starts and what it is held near: a cost, and by which factor (as a logarithm) it is free to
-# move.
+# The usual value of a cost, at which a fit starts, and the factor (as a logarithm) by which the cost may
+# deviate.
 _USUAL: dict[str, float] = {
     "gemm": 0.75,
     "gemm_memory": 0.5,
@@ -74,8 +75,8 @@ _MOST = {
     "part_ns": 1e6,
     **dict(zip(_USUAL, (1.0, 5.0, 0.8, 1.0, 1e8, 1e8, 1e10, 1.0, 1.0, 1e7, 1.0, 1e7), strict=True)),
 }
-_SMALL = 0.02  # errors below it are squared
-_HELD = 0.01  # how much a cost one logarithm from what is usual weighs, in errors
+_SMALL = 0.02  # errors below this value count squared
+_HELD = 0.01  # weight of a cost whose logarithm deviates by one from the usual value, in errors
 Costing = dict[str, float]
 
 
@@ -93,7 +94,7 @@ class Task:
     habits: Mapping[str, int] = field(default_factory=dict)
 
 
-# Costs that leave the errors of families left out as they are when they stay as usual are not free.
+# A cost is not free if its usual value gives the same errors for families that were left out.
 _FSDP = {
     "gemm": 0.5, "attention": 1, "pointwise": 0.7, "layer_ns": 1, "step_ns": 1, "exposed": 1,
     "within_share": 0.2, "across_share": 0.2,
@@ -120,7 +121,7 @@ TASKS = (
         "a100-40", "fsdp", "MPT FSDP a100-40", _LLM_FOUNDRY, _FSDP,
         habits={"grad_bytes": 2, "eager": True},
     ),
-    # The same multiprocessors and software with other memory.
+    # Chips with the same multiprocessors and software, but other memory.
     Task(
         "a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, dict.fromkeys(_FSDP, 0.1),
         like=("a100-40", "fsdp"), habits={"eager": True},
@@ -133,8 +134,9 @@ TASKS = (
          "tensor_exposed": 0.2, "within_latency_ns": 2e4, "across_latency_ns": 2e4},
         habits={"tensor_overlap": True, **_NEMO},
     ),
-    # Products are as much faster than on an H100 as when measured alone; all-gathers in a node reach what
-    # NCCL 2.29 does alone, with 512 MiB (ai-dynamo/aiconfigurator 095f58a, systems/data/gb200).
+    # The speed of matmuls relative to an H100 is that of isolated matmuls. All-gathers in a node reach the
+    # bandwidth of NCCL 2.29 in isolation, with 512 MiB (ai-dynamo/aiconfigurator 095f58a,
+    # systems/data/gb200).
     Task(
         "gb200", "megatron", "GB200 NeMo",
         "NVIDIA/dgxc-benchmarking support/25.05, README tables: Nemotron-4 340B and Grok-1 with NeMo",
@@ -186,7 +188,7 @@ def _save(chip: Chip, software: str, costs: Costs) -> None:
 def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step], *, checks_ranges: bool = True) -> Costs:
     """Return the costs of *task*, with their errors; products in fp8 have a separate share of the peak.
 
-    To check ranges takes a fit for each pair of families.
+    Checking the ranges takes a fit for each pair of families.
     """
     start = {**_USUAL, **task.start}
     if task.like:
@@ -215,7 +217,7 @@ def _inside(task: Task, chip: Chip, steps: Sequence[Step]) -> float:
 
 
 class Unseen(NamedTuple):
-    """A *step* whose family was left out: *setting* has costs that were fitted on the *others*."""
+    """A *step* whose family was left out: *setting* has costs that were fitted to the *others*."""
 
     step: Step
     setting: Setting
@@ -267,9 +269,9 @@ def _summary(
 
 
 def _range_of(parts: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Return the multiples of the prediction between which nine of ten rows of every family lie.
+    """Return the multiples of the prediction that bound nine of ten rows of every family.
 
-    *parts* are the errors of families left out, as another one would be.
+    *parts* are the errors of families that were left out, which represent a new family.
     """
     ratios = [1 / (1 + part) for part in parts]
     low = min(float(np.quantile(part, 0.05, method="lower")) for part in ratios)
@@ -278,7 +280,7 @@ def _range_of(parts: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def costs_from(costing: Mapping[str, float], habits: Mapping[str, Any], *, exact: bool = False) -> Costs:
-    """Return *costing* as a chip file has it, to four digits unless *exact*."""
+    """Return *costing* in the format of a chip file, rounded to four digits unless *exact*."""
     value = costing if exact else {name: _round(number) for name, number in costing.items()}
     low = {key: value[f"gemm_{key}"] for key in LOW_PRECISIONS if f"gemm_{key}" in value}
     gemm = {"default": value["gemm"], **low}
@@ -358,7 +360,7 @@ class _Problem:
         return parts
 
     def _relative(self, batches: Sequence[_Part], costing: Costing) -> np.ndarray:
-        costs = costs_from(costing, {}, exact=True)  # rounded, they would have no slope
+        costs = costs_from(costing, {}, exact=True)  # rounded costs would have no slope
         found = np.empty(sum(len(part.places) for part in batches))
         for part in batches:
             price = coefficients(self.chip, costs, part.precision)
@@ -397,7 +399,7 @@ def _descend(
     free: np.ndarray,
     bounds: Sequence[np.ndarray],
 ) -> np.ndarray:
-    """Return the point with the least errors of *relative* (Levenberg-Marquardt on Huber's loss)."""
+    """Return the point with the smallest errors of *relative* (Levenberg-Marquardt with the Huber loss)."""
     held = _HELD / free**2
     at = usual.copy()
     errors = relative(at)

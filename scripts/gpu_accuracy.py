@@ -1,10 +1,10 @@
 """Write docs/validation/gpu-accuracy.md: public GPU traces, compared with HTA and TraceLens.
 
 ``python scripts/gpu_accuracy.py --traces TraceLens=FOLDER --traces HTA=FOLDER ... [--hta-python PYTHON]``
-converts every Kineto trace in the folders, replays and explains it, and holds the figures against plain sums
-of the intervals, against HTA where a Python has it (``HolisticTraceAnalysis`` 0.5, in an environment of its
-own), and with the tables that TraceLens publishes with its traces. ``--only TEXT`` takes the traces with
-TEXT in their names, ``--json FILE`` keeps the figures, ``--hta-kept FILE`` those of HTA, which take longest.
+converts, replays and explains every Kineto trace in the folders. The script compares the figures with plain
+sums of the intervals, with HTA (``HolisticTraceAnalysis`` 0.5, in a separate Python environment), and with
+the tables that TraceLens publishes with its traces. ``--only TEXT`` selects traces with TEXT in their names,
+``--json FILE`` stores the figures, and ``--hta-kept FILE`` stores the figures of HTA, which take longest.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _refuse_without_hta(python: str) -> None:
-    """End with a message if *python* cannot import HTA, whose rows would be empty."""
+    """Exit with a message if *python* cannot import HTA, because all rows of HTA would be empty."""
     command = [python, "-c", "import hta.trace_analysis"]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
     if tried.returncode:
@@ -80,7 +80,7 @@ def _refuse_without_hta(python: str) -> None:
 
 
 def rows_of(source: str, folder: Path, only: str, hta: Hta) -> Iterator[Row]:
-    """Yield a row for each Kineto trace in *folder* that holds work of a device."""
+    """Yield a row for each Kineto trace in *folder* that contains device work."""
     for path in trace_files(folder):
         name = f"{source}: {path.relative_to(folder)}"
         if only not in name:
@@ -129,9 +129,10 @@ def row_of(name: str, path: Path, trace: Mapping[str, Any], events: DeviceEvents
 
 
 def in_steps(events: DeviceEvents, trace: Mapping[str, Any], ours: Ours) -> Any:
-    """Return which of *events* were launched in the converted steps: all with a launch, if none is marked.
+    """Return a mask of the *events* that were launched in the converted steps.
 
-    Marks are the profiler's, else the annotations that name the steps.
+    If no steps are marked, all events with a launch are selected. The marks are those of the profiler, or the
+    annotations that name the steps.
     """
     launched = events.launched >= 0
     marks = [
@@ -166,7 +167,7 @@ class Hta:
     def figures(
         self, path: Path, trace: Mapping[str, Any], dropped: Collection[int]
     ) -> Mapping[str, Any] | None:
-        """Return HTA's figures for the trace without the events *dropped*, which no converted step issued."""
+        """Return HTA's figures for the trace without *dropped*, the events outside the converted steps."""
         if self._python is None:
             return None
         key = f"{path.resolve()} {path.stat().st_size} {len(dropped)} {sum(dropped)}"

@@ -1,10 +1,11 @@
 """Capture small jobs on local GPUs, and compare the answers of Chakrascope with those of other tools.
 
 ``scripts/gpu_check [-o FOLDER] [--hta-python PYTHON]`` captures each job of ``gpu_jobs.py`` with
-``chakrascope trace``, converts and replays it, and compares: the replayed step with the captured one and with
-one without a profiler, the device's time with torch.profiler's, and its parts with plain sums of the
-intervals and with HTA, in a Python that has it. The traces stay in FOLDER. It exits with 2 where there is
-no GPU, and with 1 where a job failed. ``--cpu`` runs the smallest job on the CPU, to try the script.
+``chakrascope trace``, converts it and replays it. The script compares the replayed step with the captured
+step and with a step without a profiler, the device time with the device time of torch.profiler, and its parts
+with plain sums of the intervals and with HTA, if the given Python has HTA. The traces remain in FOLDER. The
+exit code is 2 without a GPU, and 1 if a job failed. ``--cpu`` runs the smallest job on the CPU, to test the
+script.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def command(job: Job, device: str, *options: str) -> list[str]:
 
 
 def run(arguments: Sequence[str]) -> str:
-    """Run a command; return the last line of its output if it failed, else nothing."""
+    """Run a command; return the last line of its output if it failed, otherwise ""."""
     try:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
@@ -138,7 +139,7 @@ def seconds(path: Path) -> float:
 
 
 def compared(job: Job, study: Path, unprofiled_s: float, profiler_s: float, hta: Hta) -> Answer:
-    """Return the answer of a captured job; raises `ChakrascopeError` where it cannot be converted."""
+    """Return the result of a captured job; raises `ChakrascopeError` if the job cannot be converted."""
     traces = next(path.parent for path in sorted(study.rglob("manifest.json")))
     workload = convert(traces, step="median")
     measured = max(workload.metadata["measured_step_ns"].values())

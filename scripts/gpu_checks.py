@@ -29,10 +29,10 @@ OF_GAIN = 0.1
 class Row:
     """A trace: the content of the file and of the converted steps, and the figures of all tools.
 
-    *whole* are the plain sums of all device events of the file, *converted* those of what the converted steps
-    issued, *plain* those of it in the steps' own time: from where the device finished what came before.
-    *has_capture*: whether traces of the capture of its graphs are next to it. *modelled* are our and
-    TraceLens's shares of the time of operators with a model.
+    *whole* are the plain sums of all device events of the file. *converted* are the plain sums of the events
+    that the converted steps issued, and *plain* are those within the steps' own time, which begins when the
+    device has finished earlier work. *has_capture* states whether traces of the capture of CUDA graphs are
+    next to the file. *modelled* are the shares of operator time with a cost model, here and in TraceLens.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Finding:
-    """One figure compared with another: the *demand*, whether it is met, and both figures."""
+    """A comparison of two figures: the *demand*, whether it is met, and both figures."""
 
     demand: str
     passed: bool
@@ -124,7 +124,7 @@ def _tracelens(row: Row) -> Iterator[Finding]:
         close = _close(ours[name], theirs, allowed)
         yield Finding("TraceLens", close, name, _ms(ours[name]), _ms(theirs))
     if expected.kernels >= 0:
-        # It counts the kernels of the whole file.
+        # HTA counts the kernels of the whole file.
         theirs = expected.kernels - (row.whole.kernels - row.converted.kernels)
         close = _close(answer.kernels, theirs, OF_PEER * theirs)
         yield Finding("TraceLens", close, "kernels", f"{answer.kernels:,}", f"{theirs:,}")
@@ -210,7 +210,7 @@ DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
 def passed_counts(
     rows: Sequence[Row], check: Callable[[Row], Iterator[Finding]]
 ) -> tuple[int, int, int, int]:
-    """Return the numbers of passed and of all traces, and of passed and of all findings of *check*."""
+    """Return the numbers of passed and all traces, and of passed and all findings of *check*."""
     found = [passed for row in rows if (passed := [finding.passed for finding in check(row)])]
     each = [passed for row in found for passed in row]
     return sum(map(all, found)), len(found), sum(each), len(each)

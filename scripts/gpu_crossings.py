@@ -28,7 +28,7 @@ WORKGROUPS_PER_PEER = 4
 def crossing(latency_ns: float, bandwidth: float, gpus: int = 8) -> float:
     """Return the size above which an all-gather with the simple protocol is faster than with packets.
 
-    The size is 0 if the simple protocol is faster from 16 KiB on, and infinite if packets are faster up to
+    The size is 0 if the simple protocol is already faster at 16 KiB, and infinite if packets are faster up to
     256 MiB.
     """
     machine = generic(scale_up__latency_ns=latency_ns, scale_up__bytes_per_ns=bandwidth)

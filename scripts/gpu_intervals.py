@@ -17,9 +17,9 @@ __all__ = ["DeviceEvents", "Times", "device_events", "read_trace", "times_of", "
 
 CLASSES = ("compute", "communication", "copy")
 _CATEGORIES = {"kernel": "", "gpu_memcpy": "copy", "gpu_memset": "copy", "memcpy": "copy", "memset": "copy"}
-# Written from the names that the libraries' sources have, apart from the product's table: NCCL and RCCL,
-# oneCCL, DeepEP, NVSHMEM, PyTorch's symmetric memory, and the all-reduces of vLLM, SGLang, TensorRT-LLM,
-# FlashInfer, AITER and MSCCL++.
+# Kernel names from the sources of the libraries, independent of the product's table: NCCL and RCCL, oneCCL,
+# DeepEP, NVSHMEM, PyTorch's symmetric memory, and the all-reduces of vLLM, SGLang, TensorRT-LLM, FlashInfer,
+# AITER and MSCCL++.
 _COMMUNICATION = re.compile(
     r"^nccl|rccl|oneccl|deep_ep::|dpsk::ep::|nvshmem|^mscclpp|cross_device_reduce|one_shot_all_reduce|two_shot_all_reduce"
     r"|multimem_all_reduce|multimem_one_shot|allreduce_fusion|lamport|oneshotAllreduce|twoShotAllReduce",
@@ -31,9 +31,10 @@ Intervals = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Times:
-    """The time of a device in ns, each counted once: what runs of a later kind is exposed.
+    """The time of a device in ns.
 
-    *count* is the number of kernels, copies and memory sets, *kernels* that of kernels.
+    Overlapping time counts for the first kind, so the time of later kinds is exposed. *count* is the number
+    of kernels, copies and memory sets, and *kernels* is the number of kernels.
     """
 
     count: int
@@ -56,7 +57,7 @@ class Times:
 class DeviceEvents:
     """Kernels, copies and memory sets of a trace: ``start_ns, end_ns``, class, and the ns of their launch.
 
-    *launched* is -1 where nothing in the file links an event with its launch; *graph* marks those of a graph.
+    *launched* is -1 if the file does not link an event with its launch. *graph* marks events of a CUDA graph.
     """
 
     start: Intervals
@@ -79,7 +80,7 @@ class DeviceEvents:
 
 
 def read_trace(path: Path) -> dict[str, Any] | None:
-    """Return the trace in *path*; None for JSON that is no Kineto trace. Raises ValueError for a bad file."""
+    """Return the trace in *path*, or None for other JSON. Raises ValueError for a damaged file."""
     content = path.read_bytes()
     if content[:2] == b"\x1f\x8b":
         content = gzip.decompress(content)

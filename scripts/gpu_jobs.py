@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Small training jobs for ``scripts/gpu_check``: plain PyTorch, as users write it.
 
-``torchrun --nproc-per-node N scripts/gpu_jobs.py JOB`` trains JOB for ``--steps`` steps. ``--times FILE`` has
-rank 0 write what a step takes in seconds, over the later half of the steps; ``--profile FILE`` what its
-kernels take by torch.profiler.
+``torchrun --nproc-per-node N scripts/gpu_jobs.py JOB`` trains JOB for ``--steps`` steps. With ``--times
+FILE``, rank 0 writes the step time in seconds, over the second half of the steps. With ``--profile FILE``,
+rank 0 writes the kernel time of a step by torch.profiler.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(size.width, words)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the loss of predicting each token by those before it."""
+        """Return the loss of predicting each token from the previous tokens."""
         hidden = self.embedding(tokens)
         mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1], device=tokens.device)
         for block in self.blocks:
@@ -102,7 +102,7 @@ def transformer(size: Size, device: torch.device, mode: str | None) -> Step:
 
 
 def fsdp(size: Size, device: torch.device, mode: str | None) -> Step:
-    """Return a step of the Transformer with FSDP2: each block sharded, then the rest."""
+    """Return a step of the Transformer with FSDP2, which shards each block, then the other parameters."""
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - other jobs need none
     from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
 
@@ -245,7 +245,7 @@ def main() -> None:
     parser.add_argument("--profile", type=Path)
     given = parser.parse_args()
     size = SMALL if given.small else LARGE
-    # More processes than GPUs share them.
+    # If there are more processes than GPUs, processes share GPUs.
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device(given.device)
     if given.device == "cuda":

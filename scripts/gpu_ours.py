@@ -23,7 +23,7 @@ __all__ = ["Gain", "Ours", "Replay", "measure"]
 
 @dataclass(frozen=True)
 class Gain:
-    """The promised gain of an advice, and the gain of its what-if (-1: it has none)."""
+    """The promised gain of a piece of advice, and the gain of its what-if (-1: no what-if)."""
 
     what: str
     promised_ns: int
@@ -46,11 +46,11 @@ class Replay:
 
 @dataclass(frozen=True)
 class Ours:
-    """The product's answers about one trace: why it is *refused*, where it *crashed*, or all figures.
+    """The results for one trace: why it was *refused*, the place where it *crashed*, or all figures.
 
-    *graph* are the plain sums of the graph's nodes at measured times, *answer* those of the replay's
-    summary. *own* is from when to when the steps' own time lasts, in ns after
-    the device's first work; empty if nothing says.
+    *graph* are the plain sums of the graph's nodes at measured times, and *answer* are the sums of the
+    replay's summary. *own* is the interval of the steps' own time, in ns after the device's first work; empty
+    if unknown.
     """
 
     refused: str = ""
@@ -75,7 +75,7 @@ def measure(path: Path) -> Ours:
             return _measure(path, Path(folder))
     except ChakrascopeError as error:
         return Ours(refused=" ".join(str(error).split()))
-    except Exception:  # whatever it is, it is a crash of the product, and the page names it
+    except Exception:  # any exception is a crash of the product, which the page names
         last = traceback.format_exc().strip().splitlines()
         return Ours(crashed=f"{last[-1]} ({last[-3].strip() if len(last) > 2 else ''})")
 
@@ -134,7 +134,7 @@ def _graph_times(device: pd.DataFrame) -> Times:
 def _answer(run: RunAnalysis, device: pd.DataFrame) -> Times:
     """Return the row of the rank table, without idle time before the device's first work and after its last.
 
-    Peers count from a device's first work to its last, a step from where the host begins it.
+    Other tools count from the first to the last work of a device, whereas a step begins on the host.
     """
     row = run.summary.ranks.iloc[0]
     ran = run.result.nodes.set_index("node_id").loc[device["node_id"]]

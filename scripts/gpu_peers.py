@@ -20,14 +20,14 @@ __all__ = ["Agreement", "Edges", "Expected", "agreements", "compare_edges", "exp
 
 csv.field_size_limit(1 << 30)  # a cell lists the kernels of an operator
 
-# HTA's times are floating-point microseconds since 1970: they are off by up to a quarter of one.
+# HTA's times are floating-point microseconds since 1970, with errors of up to 0.25 us.
 _CLOSE_NS = 1_500
 _SYNCS = (EdgeKind.EVENT_SYNC, EdgeKind.COMM_WAIT)
 
 
 @dataclass(frozen=True)
 class Edges:
-    """The number of HTA's edges in the graph (direct or through others), the missing ones, and its own."""
+    """The number of HTA's edges that the graph has (directly or not) or lacks, and its own edges."""
 
     theirs: int
     missing: tuple[str, ...]
@@ -64,7 +64,7 @@ def compare_edges(
             call = min(calls.values(), key=lambda event: abs(event["ts"] * 1000 - target_ns))
             name = str(call["name"])
             until = (call["ts"] + call["dur"]) * 1000 + _CLOSE_NS
-            # What lies after the steps' own time stands at its end.
+            # Work after the steps' own time is placed at the end of this time.
             reached = min(target_ns, int(end.max()))
             targets = np.flatnonzero(~device & (end >= reached) & (start <= until))
         if not _reaches(sources.tolist(), set(targets.tolist()), after):
@@ -90,8 +90,8 @@ def _reaches(sources: list[int], targets: set[int], after: Mapping[int, list[int
 class Expected:
     """TraceLens's figures of a trace: times in ns by name, and the number of kernels, -1 if missing.
 
-    Tables that list recomputed kernels separately exclude them from the busy time and overlap of the others;
-    only total computation and communication are compared there.
+    Tables that list recomputed kernels separately exclude these from the busy time and overlap of other
+    kernels. For such tables, only total computation and communication are compared.
     """
 
     times: Mapping[str, int]
@@ -145,10 +145,10 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 Key = tuple[str, tuple[str, ...]]
 _ALIKE = 0.01
-_SHOWN = 3  # tensors of a call that our table names
+_SHOWN = 3  # number of tensors of a call that Chakrascope's table names
 _PRODUCTS = ("gemm", "attention")
-# Of other classes TraceLens counts one operation per element, and normalizations and convolutions another
-# number of passes over their tensors.
+# For other classes, TraceLens counts one operation per element. For normalizations and convolutions, it
+# counts a different number of passes over the tensors.
 _FIGURES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "time of operators": (1, ()),
     "FLOPs of products": (2, _PRODUCTS),

@@ -112,7 +112,7 @@ def mscclpp_points(machine: Machine, sizes: Sequence[int] | None = None) -> list
         ways = {name: time_ns(plan(file), size, machine) for name, file in plans.items()}
         best = min(ways, key=ways.__getitem__)
         if ways.get("packets", 0) > 2 * ways["NVLS"]:
-            plans.pop("packets")  # which only get worse
+            plans.pop("packets")  # larger sizes only increase the deviation
         points.append(Point(size, expected, ways[best], best))
     return points
 
@@ -314,7 +314,7 @@ def by_figure(
 
 
 def sizes_of(first: int, last: int, step: int = 4) -> list[int]:
-    """Return sizes from *first* to *last*, each *step* times the one before."""
+    """Return sizes from *first* to *last*; each size is *step* times the previous size."""
     found = [first]
     while found[-1] * step <= last:
         found.append(found[-1] * step)

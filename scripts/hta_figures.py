@@ -1,9 +1,9 @@
 """Print HTA's figures of traces as JSON, in a Python environment that has HTA.
 
-``HTA_DISABLE_NS_ROUNDING=1 python hta_figures.py FILE...`` prints a line per file: the times of its device
-in ns, the share of communication that computation covers, and the dependencies that synchronisations make,
-as (start of the source, start of the target) in ns of the trace's clock. ``--edges`` before a file asks for
-these, of it and those after it. A file that HTA refuses has an ``error``.
+``HTA_DISABLE_NS_ROUNDING=1 python hta_figures.py FILE...`` prints a line per file: the device times in ns,
+the share of communication that computation covers, and the dependencies of synchronisations as (start of the
+source, start of the target) in ns of the trace's clock. Dependencies are printed only for files after
+``--edges``. For a file that HTA refuses, the line has an ``error``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
             continue
         try:
             figures = figures_of(Path(argument).resolve(), with_edges=edges)
-        except BaseException as error:  # HTA raises whatever; the line says so
+        except BaseException as error:  # HTA may raise any exception, which the line reports
             figures = {"error": f"{type(error).__name__}: {error}"[:200]}
         print(json.dumps({"file": argument, **figures}), flush=True)
 
@@ -42,8 +42,8 @@ def main() -> None:
 def figures_of(path: Path, *, with_edges: bool) -> dict[str, Any]:
     """Return the figures of one file.
 
-    The times are those of HTA's temporal breakdown, by the functions that make it: itself it stops where
-    adding floating-point times leaves less than nothing.
+    The times are those of HTA's temporal breakdown. The functions behind the breakdown are called directly,
+    because the breakdown itself fails if rounding makes a time negative.
     """
     analysis = TraceAnalysis(
         trace_files={0: path.name}, trace_dir=str(path.parent), include_last_profiler_step=True

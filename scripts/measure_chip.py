@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measure the costs of operators on a local GPU, and write a chip file for ``predict``.
 
-``python scripts/measure_chip.py --chip h100 -o mine.yml`` times matmuls, attention, pointwise
-operators and launches in several sizes. ``--chip`` names the shipped chip whose peaks and memory are taken:
-they come from a data sheet, not from a measurement. The costs are those of the software ``measured``.
+``python scripts/measure_chip.py --chip h100 -o mine.yml`` measures matmuls, attention, pointwise operators
+and launches of several sizes. ``--chip`` names the shipped chip that provides the peaks and the memory, which
+come from a data sheet. The costs are stored as the software stack ``measured``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MEASURED = "measured"
 
 
 class Launches(NamedTuple):
-    """The cost of one more kernel in ns: of its launch on the host, and in a graph on the device."""
+    """The cost of an additional kernel in ns: of its launch on the host, and within a graph on the device."""
 
     host_ns: float
     device_ns: float
@@ -73,7 +73,7 @@ def measured_chip(
     """Return *base* with the costs in *table*, and the costs that it lacks.
 
     *table* has a row per repetition: ``operator, class, work, duration_ns``, work in operations of gemm and
-    attention, in bytes of pointwise. *launches* has the cost of each of a layer's *kernels*.
+    attention, in bytes of pointwise. *launches* has the cost of a kernel, of which a layer has *kernels*.
     """
     chip, notes = calibrated_chip(base, compute_fits(table), f"measured on {where}")
     costs = replace(
@@ -87,7 +87,7 @@ def measured_chip(
 
 
 def slopes(counts: tuple[int, ...], host_ns: list[float], device_ns: list[float]) -> Launches:
-    """Return the cost of one more kernel, from the times of *counts* kernels."""
+    """Return the cost of an additional kernel, from the times of *counts* kernels."""
     return Launches(*(float(np.polyfit(counts, times, 1)[0]) for times in (host_ns, device_ns)))
 
 

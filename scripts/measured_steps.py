@@ -14,8 +14,8 @@ from chakrascope.runner.prediction.models import Plan, Transformer, find_model
 
 TRAINING = Path(__file__).resolve().parent.parent.parent / "shared" / "reference" / "training"
 GIB = 1 << 30
-# Bytes per second and direction of a GPU within its node and between nodes, as the sources of the rows have
-# it.
+# Bandwidths of a GPU (bytes per second and direction) within its node and between nodes, according to the
+# sources of the rows.
 FABRICS = {
     "a100-800": (300e9, 12.5e9, 8),
     "a100-1600": (300e9, 25e9, 8),
@@ -28,7 +28,7 @@ FABRICS = {
 
 @dataclass(frozen=True)
 class Step:
-    """A measured step: what ran, where, and how long it took. *family* is left out as a whole in checks.
+    """A measured step: the job, the cluster, and the step time. Checks leave out a whole *family*.
 
     *memory_gib* is the peak of the fullest rank, if it is published.
     """
@@ -135,15 +135,17 @@ def mpt_steps(folder: Path = TRAINING) -> Iterator[Step]:
 
 
 _DEGREES = re.compile(r"TP=(\d+), PP=(\d+), CP=(\d+), VP=(\w+)")
-# What the rows of NVIDIA's recipes do not say is what these recipes start (NVIDIA/dgxc-benchmarking:
-# ft_llama3/llama3_finetune_utils.py, maxtext/configure.sh, paxml/configure.sh and paxml_mod_configs.py) and
-# what NeMo's recipes do in performance mode (nemo/collections/llm/recipes/llama3_70b.py and llama3_8b.py):
-# * fine-tuning packs SQuAD into 4,096 tokens, in documents of some 200 (an estimate); micro-batches of one;
-# * full fine-tuning of 70B has tp_comm_overlap, adapters (of rank 8, on queries, keys and values) have not;
-# * gradients are reduced in half precision, and the optimizer is sharded (adapters hardly have one);
-# * MaxText keeps queries, keys and values (save_qkv_proj) of two sequences of 8,192 tokens; that Llama 2's
-#   are 4,096 is assumed. Paxml keeps products (5B: SAVE_DOT_ONLY) or those of attention (175B:
-#   SAVE_QKV_OUT_PROJ). XLA drops a last product that nothing needs.
+# Settings that the rows of NVIDIA's recipes do not state come from the jobs that these recipes start
+# (NVIDIA/dgxc-benchmarking: ft_llama3/llama3_finetune_utils.py, maxtext/configure.sh, paxml/configure.sh and
+# paxml_mod_configs.py) and from NeMo's recipes in performance mode
+# (nemo/collections/llm/recipes/llama3_70b.py and llama3_8b.py):
+# * Fine-tuning packs SQuAD into 4,096 tokens, in documents of some 200 (an estimate); micro-batches of one.
+# * Full fine-tuning of 70B uses tp_comm_overlap; adapters (rank 8; queries, keys and values) do not.
+# * Gradients are reduced in half precision, and the optimizer is sharded (that of adapters is small).
+# * MaxText keeps queries, keys and values (save_qkv_proj) of two sequences of 8,192 tokens; for Llama 2,
+#   sequences of 4,096 tokens are assumed.
+# * Paxml keeps matmul results (5B: SAVE_DOT_ONLY) or those of attention (175B: SAVE_QKV_OUT_PROJ). XLA
+#   removes a last matmul whose result is not used.
 _DOCUMENT = 200
 _RECIPES: dict[str, dict[str, object]] = {
     "Llama3 70b Finetuning SFT": {
@@ -186,7 +188,7 @@ _GPT5B = Transformer(
 def recipe_steps(folder: Path = TRAINING) -> Iterator[Step]:
     """Yield the steps of NVIDIA's recipes with a known model and parallelism.
 
-    Rows of a later release that repeat an earlier one's figure are the same measurement.
+    If a later release repeats the figure of an earlier release, both rows are the same measurement.
     """
     seen = set()
     for row in _rows(folder / "dgxc_benchmarking.csv"):
@@ -253,7 +255,7 @@ def unfitted_steps(folder: Path = TRAINING) -> Iterator[Step]:
                 seconds * 1e9,
             )  # fmt: skip
     yield from _torchtitan_steps()
-    # Experts, which the fit for this chip has not seen.
+    # Steps with experts, which the fit for this chip did not include.
     yield from (step for step in other_recipe_steps(folder) if step.chip != "gb200")
 
 
@@ -342,7 +344,7 @@ def _torchtitan_plan(
     stages = degrees.get("pp", 1)
     return Plan(
         **degrees,  # type: ignore[arg-type]
-        # A batch is cut into as many micro-batches as there are stages.
+        # A batch is divided into as many micro-batches as there are stages.
         micro_batch=batch // stages,
         global_batch=batch * degrees["dp"],
         sequence=sequence,
@@ -366,8 +368,8 @@ def _torchtitan_step(  # noqa: PLR0917 - in the order of the tables
     return Step(data, label, model.name, chip, "fsdp", fabric, model, plan, tokens / speed * 1e9, memory)
 
 
-# What the launch scripts (nemotron/launch.sh of 25.07, grok1/launch.sh of 25.10) start, with NeMo's defaults
-# as above.
+# The jobs that the launch scripts start (nemotron/launch.sh of 25.07, grok1/launch.sh of 25.10), with NeMo's
+# defaults as above.
 _OTHER_RECIPES: dict[tuple[str, str], dict[str, object]] = {
     ("Nemotron 340b", "GB200"): {
         "model": "nemotron4-340b", "sequence": 4096, "tp": 8, "pp": 4, "chunks": 12,

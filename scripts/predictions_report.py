@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write docs/validation/predictions.md: measured training steps against `predict`.
 
-``python scripts/predictions_report.py [-o FOLDER]`` predicts each step of ``../shared/reference/training``
-with the costs as they stand in ``runner/chips``, by simulating it; nothing is fitted here. For comparison:
-constant utilisation, the median of the same rows.
+``python scripts/predictions_report.py [-o FOLDER]`` predicts each step of ``../shared/reference/training`` by
+simulation, with the current costs in ``runner/chips``. The script fits nothing. For comparison, it also
+predicts each step with constant utilisation, which is the median of the same rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from chakrascope.runner.prediction import (
 from chakrascope.runner.prediction.models import Plan, fullest_memory
 
 ROOT = Path(__file__).resolve().parent.parent
-ODD = 0.12  # rows that are farther off are left out of the second count
+ODD = 0.12  # rows with larger errors are left out of the second count
 
 
 class Row(NamedTuple):
@@ -121,7 +121,7 @@ def options(step: Step) -> list[str]:
 
 
 def by_command(step: Step) -> Step:
-    """Return *step* with the plan that the command makes of its options, which must equal its plan."""
+    """Return *step* with the command's plan for the options, which must equal the step's plan."""
     context = predict_command.make_context("predict", ["--network", "any", *options(step)])
     plan, _ = plan_of(context.params, find_chip(step.chip), step.plan.world, step.software)
     if plan.tp == 1:  # without effect, and defaults of the software

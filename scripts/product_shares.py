@@ -77,14 +77,14 @@ def _attention_speed(rows: pd.DataFrame) -> float:
 
 
 def _speed(parts: Sequence[np.ndarray], latency: pd.Series) -> float:
-    """Return the amount per second of the first of *parts*, without the fitted time of the others and calls.
+    """Return the amount per second of the first of *parts*, without the time of other parts and calls.
 
     *latency* is in ms.
     """
     columns = np.stack([*parts, np.ones(len(latency))], axis=1)
     relative = columns / latency.to_numpy()[:, None] * 1e3
     free = list(range(columns.shape[1]))
-    while True:  # least squares of relative errors; no part takes less than no time
+    while True:  # least squares of relative errors; no part has a negative time
         each = np.linalg.lstsq(relative[:, free], np.ones(len(latency)), rcond=None)[0]
         if each.min() >= 0:
             return float(1 / each[0])

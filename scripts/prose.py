@@ -14,9 +14,10 @@ from pathlib import Path
 
 WIDTH = 100
 _ITEM = re.compile(r"(?P<indent> *)(?P<mark>[*-] |\d+\. )(?P<text>.*)")
-# Lines that stand for themselves.
+# Lines that are not wrapped.
 _WHOLE = re.compile(r"\s*(\||#|<|!\[|```|---|$)|\t|\[[^]]+\]: ")
-# What would begin a list or a heading at the start of a line: it stays with the word before, as a unit does.
+# Words that would begin a list or a heading at the start of a line. Such a word stays on the line of the
+# previous word, as a unit does.
 _MARK = re.compile(r" (?=([*+-]|\d+\.|#+|>)( |$)|%)")
 
 
@@ -32,7 +33,7 @@ def main() -> None:
 
 
 def wrapped(text: str) -> str:
-    """Return a Markdown page with the lines of each paragraph and list item filled up."""
+    """Return a Markdown page with each paragraph and list item wrapped again."""
     return "\n".join(_lines(text.split("\n")))
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Build a release: the source archive, and wheels for each installed Python on x86-64 and arm64.
 
-``python scripts/release_wheels.py [-o FOLDER] [--python PROGRAM ...] [--processor NAME ...] [--twice]``, as
-``make release`` does. One wheel serves all Pythons from 3.12 on (stable ABI). This machine's processor is
-built for by its own compiler, others by zig's. The same commit gives the same bytes: ``--twice`` builds each
-wheel again, from another folder, and compares. Wheels that auditwheel rejects, or with forbidden content,
-are deleted.
+``python scripts/release_wheels.py [-o FOLDER] [--python PROGRAM ...] [--processor NAME ...] [--twice]`` is
+called by ``make release``. One wheel works with all Python versions since 3.12 (stable ABI). Wheels for this
+machine's processor are built by its compiler, and other wheels by zig's compiler. The same commit always
+gives the same bytes: ``--twice`` builds each wheel again in another folder, and compares both. Wheels that
+auditwheel rejects, or with forbidden content, are deleted.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def main() -> None:
 
 
 def found(python: str) -> str | None:
-    """Return the program *python*: of the path, or of pyenv, which has some that it does not let run.
+    """Return the program *python* from the path or from pyenv, or None if no program runs and has pip.
 
-    None if there is none that runs and has pip.
+    Some programs of pyenv are not enabled.
     """
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     kept = pyenv.glob(f"{python.removeprefix('python')}.*/bin/{python}") if pyenv.is_dir() else ()
@@ -124,7 +124,7 @@ def release(python: str, processor: str, sources: Path, output: Path) -> Path:
         return Path(shutil.move(wheel, output / wheel.name))
 
 
-@functools.cache  # commits while it builds change nothing
+@functools.cache  # commits during the build have no effect
 def _dated() -> dict[str, str]:
     """Return the environment variables that give all archived files the commit's date."""
     epoch = done(["git", "log", "-1", "--format=%ct"], "read the commit's date", ROOT).strip()
@@ -134,7 +134,7 @@ def _dated() -> dict[str, str]:
 def _built(python: str, processor: str, sources: Path, folder: Path, environment: Mapping[str, str]) -> Path:
     """Return the wheel that pip makes of *sources*."""
     flags = f"-ffile-prefix-map={sources}=. {environment.get('CXXFLAGS', '')}".strip()
-    # Where it was built must not be in what was built.
+    # The wheel must not contain the path of the build folder.
     environment = {**environment, "CXXFLAGS": flags}
     if processor != platform.machine():
         environment |= _cross(python, processor, folder)
@@ -150,12 +150,12 @@ def _built(python: str, processor: str, sources: Path, folder: Path, environment
 def _cross(python: str, processor: str, folder: Path) -> dict[str, str]:
     """Return the environment in which *python* builds for *processor* with zig's compiler.
 
-    Its headers serve as they are: those of CPython differ between processors only where sizes do, and both
-    have the same.
+    The headers of *python* can be used, because CPython's headers differ between processors only if sizes
+    differ, and both processors have the same sizes.
     """
     for tool, name in (("cxx", "c++"), ("ar", "ar"), ("ranlib", "ranlib")):
-        # Isolated, as pip hides the packages of the Python that it builds for, by PYTHONPATH.
-        # nanobind names stderr, and only libstdc++ includes what declares it.
+        # The process is isolated, because pip hides the packages of the target Python by PYTHONPATH. nanobind
+        # uses stderr, which only libstdc++ declares implicitly.
         target = f" -target {processor}-linux-gnu.{GLIBC} -include stdio.h" if tool == "cxx" else ""
         wrapper = folder / tool
         wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -I -m ziglang {name}{target} "$@"\n')
@@ -170,7 +170,7 @@ def _cross(python: str, processor: str, folder: Path) -> dict[str, str]:
         "CMAKE_RANLIB": folder / "ranlib",
         "CHAKRASCOPE_LIBFABRIC_HEADERS": folder / "include",
     }
-    # Of this machine's headers only libfabric's: the C library's are zig's.
+    # Only libfabric's headers come from this machine; the headers of the C library come from zig.
     (folder / "include").mkdir()
     if FABRIC.exists():
         (folder / "include" / FABRIC.name).symlink_to(FABRIC)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run the cells of notebooks in order and store their output: ``python scripts/run_notebook.py FILE...``.
 
-The cells run in this process, so that no kernel has to be installed; their output and the value of the last
-line are stored as by a notebook server.
+The cells run in this process, so that no kernel has to be installed. Their output and the value of the last
+line are stored in the format of a notebook server.
 """
 
 from __future__ import annotations

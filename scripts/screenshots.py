@@ -29,7 +29,7 @@ CLI = [sys.executable, "-m", "chakrascope.cli"]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-headless-shell")
 DEADLINE_MS = 300_000
 VIEWPORT = {"width": 1440, "height": 900}
-# name of the image -> path, what must be on the page, dark, height
+# name of the image -> path, required element of the page, dark scheme, height
 SHOTS: dict[str, tuple[str, str, bool, int]] = {
     "summary": ("/", "#rank-bars .main-svg", False, 1000),
     "critical-path": ("/critical-path", "#segments-table .ag-row", False, 1240),
@@ -43,9 +43,9 @@ SHOTS: dict[str, tuple[str, str, bool, int]] = {
     "runs": ("/runs", "#runs-table .ag-row, #page code", False, 620),
     "new-run": ("/new-run", "#new-start:not([disabled])", False, 1240),
 }
-# What is there once a page that has to be asked has answered.
+# Elements that appear when a page with a request has its answer.
 ASKED = {"diff": "#diff-operators-table .ag-row", "query": "#query-table .ag-row"}
-# Those of several studies served together, with a folder to import from.
+# Screenshots of several studies on one server, with a folder to import from.
 OF_SEVERAL: dict[str, tuple[str, str, bool, int]] = {
     "studies": ("/", "#studies-table .ag-row", False, 420),
     "import": ("/study/ddp-transformer/import", "#imports-table .ag-row", False, 900),
@@ -95,7 +95,7 @@ def show_longest_collective(page: Page, address: str) -> str:
 
 
 def several_studies(study: Path, folder: Path) -> Path:
-    """Put *study* into *folder* under the names a customer's studies may have; returns *folder*."""
+    """Copy *study* into *folder* under typical names of studies; return *folder*."""
     for name, note, tags in (
         ("ddp-transformer", "The example job on two ranks", ["example", "cpu"]),
         ("ddp-transformer-tuned", "Larger buckets, asked for on Monday", ["example", "tuned"]),

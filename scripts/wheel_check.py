@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Check that a wheel works in an empty environment, without ns-3, a compiler or extras.
 
-``python scripts/wheel_check.py [WHEEL] [--python PROGRAM] [--find-links FOLDER]`` installs WHEEL, by default
-one built from this tree, with what it depends on (from FOLDER alone, if given). Then, without network, it
-converts and simulates the capture that ships with it, walks the critical path, and simulates with packet,
-flow and auto; ns3 must name what it lacks. First, the content of the wheel: no other top-level name, no
-sources of the native parts, the licences. It takes minutes, most of them to build and to install.
+``python scripts/wheel_check.py [WHEEL] [--python PROGRAM] [--find-links FOLDER]`` first checks the content of
+WHEEL (by default a wheel built from this tree): no other top-level name, no sources of the native parts, and
+the licences. Then, the script installs the wheel with its dependencies (only from FOLDER, if given). Without
+network access, it converts and simulates the capture that ships with the package, computes the critical path,
+and simulates with packet, flow and auto; ns3 must name the missing requirements. The check takes minutes,
+mostly for building and installing.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 _MIB = 1 << 20
 _RANKS = 8
-# Fluid messages in a ring are packets but for what a message begins with.
+# In a ring, the fluid model equals the packet model except for the start of a message.
 _CLOSE = 0.02
 _MAX_MIB = 8
-# Programs on ns-3 are compiled on first use; all else is.
+# Only programs for ns-3 are compiled on first use.
 _SOURCES = re.compile(r"^(?!chakrascope/runner/backends/ns3/).*(\.cc|\.h|\.pyc|CMakeLists\.txt)$|/tests/")
 _LICENCES = {"licenses/LICENSE", "licenses/runner/backends/ns3/tcp/LICENSE"}
 
@@ -73,7 +74,7 @@ def build(folder: Path) -> Path:
 
 
 def check_contents(wheel: Path) -> None:
-    """Exit if *wheel* has another top-level name than ours, sources, no licence, or is too large."""
+    """Exit if *wheel* has another top-level name, contains sources, lacks a licence, or is too large."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     (information,) = {name.partition("/")[0] for name in names if ".dist-info/" in name}
@@ -92,7 +93,7 @@ def check_contents(wheel: Path) -> None:
 
 
 def install(wheel: Path, folder: Path, links: Path | None, python: str) -> Path:
-    """Install *wheel* and nothing that it does not need into a new environment; return its programs."""
+    """Install *wheel* with only its dependencies into a new environment; return its programs."""
     done([python, "-m", "venv", str(folder)], f"make an environment of {python}")
     programs = folder / "bin"
     source = [] if links is None else ["--no-index", "--find-links", str(links.resolve())]
@@ -114,7 +115,7 @@ def install(wheel: Path, folder: Path, links: Path | None, python: str) -> Path:
 
 def check(programs: Path, folder: Path) -> None:
     """Simulate with the built-in backends, and check that ns3 names what it lacks."""
-    # Neither a compiler nor another installation is to be found.
+    # Neither a compiler nor another installation may be found.
     environment = {"PATH": str(programs), "HOME": str(folder), "LANG": os.environ.get("LANG", "C.UTF-8")}
     program = str(programs / "chakrascope")
     alone = without_network()

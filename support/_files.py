@@ -1,8 +1,8 @@
 """Write files and folders atomically.
 
-Content goes to a temporary ``.NAME.PLACE-PID-RANDOM.tmp`` next to the target, which is then
-renamed. PLACE identifies the machine or container, because several may share a disk, and PID the
-writing process: once it has ended, other processes on the same machine remove what it left.
+Content goes to a temporary ``.NAME.PLACE-PID-RANDOM.tmp`` next to the target, which is then renamed. PLACE
+identifies the machine or container, because several may share a disk. PID identifies the writing process:
+after its end, other processes on the same machine remove its temporary files.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ def new_folder(
 ) -> Iterator[Path]:
     """Yield an empty folder that becomes *target* if the block ends without an error.
 
-    *existing* says whether an existing *target* is an error ("refuse"), kept, or replaced. *choose*
-    is called with the filled folder and may return another target in the same parent folder.
-    Temporary files of dead processes next to the target are removed. All content is flushed to disk
-    before the rename. Raises `OSError`.
+    *existing* states whether an existing *target* is an error ("refuse"), kept, or replaced. *choose* is
+    called with the filled folder and may return another target in the same parent folder. Temporary files of
+    dead processes next to the target are removed. All content is flushed to disk before the rename. Raises
+    `OSError`.
     """
     target = Path(target)
     temporary = _temporary(target)
@@ -136,7 +136,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether *name* is that of a file or folder being written or removed."""
+    """Return whether *name* is the name of a file or folder that is being written or removed."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
@@ -191,7 +191,7 @@ def writing(
     try:
         yield
     except OSError as refused:
-        # Libraries raise `OSError` with texts of their own, or without an error number.
+        # Libraries raise `OSError` with their own texts, or without an error number.
         reason = os.strerror(refused.errno) if refused.errno else str(refused)
         if refused.errno == errno.EISDIR:
             advice = "add the name of a file"

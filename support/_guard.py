@@ -1,10 +1,10 @@
-"""Run a command, and kill it and its descendants when the process that asked for it ends.
+"""Run a command, and kill it and its descendants when the requesting process ends.
 
-Started as ``python -I -S _guard.py FD COMMAND...``. *FD* is the read end of a pipe whose write end
-the asking process holds. A byte in the pipe is the number of a signal for the command. Whatever
-ends the asking process also closes the pipe. The exit code is the command's, or 128 + n after
-signal n. A guard that leads a session also kills what its command has left running. Other guards do
-so only after a signal to end, and send SIGTERM first.
+Started as ``python -I -S _guard.py FD COMMAND...``. *FD* is the read end of a pipe whose write end the
+requesting process holds. A byte in the pipe is the number of a signal for the command. Whatever ends the
+requesting process also closes the pipe. The exit code is the command's, or 128 + n after signal n. A guard
+that leads a session also kills the processes that its command has left running. Other guards do so only
+after a terminating signal, and send SIGTERM first.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _hold_signals() -> None:
-    """Let the signals that the asking process has blocked end this process up to here, then ignore them.
+    """Let signals received so far end this process, and do nothing on later ones.
 
-    Unblocked, they would end Python with a traceback while it starts. They get handlers, because the
-    command would inherit ignored signals.
+    The requesting process has blocked these signals, because they would end Python with a traceback during
+    its start. They get an empty handler, because the command would inherit ignored signals.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     held = [number for number in blocked if signal.getsignal(number) != signal.SIG_IGN]
@@ -89,7 +89,7 @@ def _ended() -> Iterator[tuple[int, int]]:
 
 
 def _end_descendants(number: int) -> None:
-    """Send *number* to the children of this process, among them all orphans; kill those that go on."""
+    """Send *number* to this process's children, including all orphans; kill those that keep running."""
     begin, asked = time.monotonic(), set[int]()
     with contextlib.suppress(ChildProcessError):
         while (waited_s := time.monotonic() - begin) < _GRACE_S + _PATIENCE_S:

@@ -41,8 +41,8 @@ class Lifeline:
 
         The exit status is the program's, or 128 + n if signal n ended it. The program has a session of its
         own. In the *foreground*, it keeps the terminal, and processes that it leaves running survive its end,
-        but not if it ends after Ctrl-C or another signal to end.
-        Raises `OSError` if the program does not exist or is not executable.
+        unless it ends after Ctrl-C or another terminating signal. Raises `OSError` if the program does not
+        exist or is not executable.
         """
         import subprocess  # noqa: PLC0415 - slow, and most commands start no program
 

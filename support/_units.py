@@ -95,7 +95,7 @@ def ranks_text(ranks: Iterable[int], most: int = 4) -> str:
 
 
 def _text(value: float, step: int, units: tuple[str, ...]) -> str:
-    """Format *value*, given in the first of *units*, in the best one; *step* is the factor between units."""
+    """Format *value*, given in the first of *units*, in the best unit; *step* is the factor between units."""
     size, scale = float(abs(value)), 1
     if size == math.floor(size) and size < step:
         return f"{_sign(value)}{size:,.0f} {units[0]}"

@@ -19,7 +19,7 @@ from werkzeug.wrappers import Response as AnyResponse
 _MAX_REQUEST_BYTES = 1 << 20
 _ROUTE = "/_dash-update-component"
 _REFUSAL = "This request does not come from the viewer's pages. Reload the page; it may be outdated."
-# Types of the Dash properties that are of one type on every page; None means unset.
+# Types of the Dash properties that have the same type on every page; None means unset.
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "checked": (bool,),
     "contents": (str,),
@@ -106,7 +106,7 @@ def protect(app: Dash) -> None:
     @app.server.after_request
     def add_headers(response: Response) -> Response:
         scripts = " ".join(f"'{digest.strip(chr(39))}'" for digest in app.csp_hashes())
-        # Perfetto's files have a policy of their own.
+        # Perfetto's files have a separate policy.
         response.headers.setdefault(
             "Content-Security-Policy",
             f"default-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
@@ -150,7 +150,7 @@ def require_token(server: Flask, token: str) -> None:
             return _ask_for_token(wrong=bool(given))
         return None
 
-    # The token comes first, so that nothing else of an unauthorised request is read.
+    # The token is checked first, so that nothing else of an unauthorised request is read.
     server.before_request_funcs.setdefault(None, []).insert(0, check)
 
 

@@ -76,7 +76,7 @@ def _studies(view: StudyView) -> list[Any]:
         w=210,
         **{"aria-label": "Study shown"},
     )
-    # The list of studies is an application of its own, two levels up.
+    # The list of studies is a separate application, two levels up.
     return [dmc.Group([html.A("Studies", href="../../", className="text-link"), choice], gap="sm")]
 
 
@@ -114,7 +114,7 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         State("dark", "checked"),
     )  # fmt: skip
     def make_later(_id: Any, run: str, dark: bool) -> Any:
-        """Make a part of a page that takes longer than the rest."""
+        """Make a part of a page that takes longer than the other parts."""
         make = makers.get(ctx.outputs_list["id"]["later"])
         try:
             return make and make(view.open(run), "dark" if dark else "light")

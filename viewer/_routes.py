@@ -67,7 +67,7 @@ _LONGEST_SEARCH = 200
 
 
 def register(server: Flask, view: StudyView) -> None:
-    """Add the data routes of *view*; only those of notes write."""
+    """Add the data routes of *view*; only the routes of notes write data."""
     register_timeline(server, view)
     _register_notes(server, view)
     _register_configurations(server, view)

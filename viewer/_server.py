@@ -55,11 +55,11 @@ def serve(
 ) -> None:
     """Serve a study, or all studies of a workspace, until interrupted.
 
-    Calls *ready* with the address once connections are accepted. Users may import traces from the
-    folder *import_from*. Port 0 means any free port. Because a machine may have other users, only
-    requests with the secret token in that address are answered; on a loopback address, *with_token*
-    may be False. Raises `UsageError` if it is False elsewhere, and `ChakrascopeError` if the port
-    cannot be opened.
+    Calls *ready* with the address once connections are accepted. Users may import traces from the folder
+    *import_from*. Port 0 means any free port. Because a machine may have other users, only requests with the
+    secret token in the address are answered. On a loopback address, *with_token* may be False. Raises
+    `UsageError` if *with_token* is False on another address, and `ChakrascopeError` if the port cannot be
+    opened.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     if not with_token and not is_loopback(host):
@@ -107,7 +107,7 @@ def _reachable(host: str) -> str:
 
 
 def _own_address(family: socket.AddressFamily) -> str:
-    """Return the address at which other machines reach this one; sends no packet."""
+    """Return the address at which other machines reach this machine; sends no packet."""
     documentation = "2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1"
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((documentation, 9))

@@ -227,8 +227,8 @@ class StudyView:
     def warm(self) -> None:
         """Read the default run and what its pages need, so that the first page opens at once.
 
-        Data of later pages is read only after a page was :attr:`shown` and the browser has its charts, or
-        while no requests arrive. Errors of a damaged run are left to the page that opens it.
+        Data of further pages is read only after a page was :attr:`shown` and the browser has loaded its
+        charts, or while no requests arrive. Errors of a damaged run are left to the page that opens it.
         """
         with contextlib.suppress(ChakrascopeError):
             default = self.resolve("")

@@ -158,7 +158,7 @@ def requested_source(view: StudyView, argument: str = "run") -> OpenRun:
 
 
 def _main(view: StudyView) -> TimelineIndex | None:
-    """Return the timeline index of the run in the argument ``main``, whose colours others have, or None."""
+    """Return the timeline index of the run in the argument ``main``, for its colours, or None."""
     return requested_index(requested_source(view, "main"), "main") if request.args.get("main") else None
 
 
@@ -172,7 +172,7 @@ def _summed(run: OpenRun, nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataF
 
 
 def _area(run: OpenRun) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Return the nodes in the requested area, their parts inside it, and how many ranks were left out."""
+    """Return the nodes in the requested area, their parts inside it, and the number of omitted ranks."""
     return requested_index(run).area(_integer("t0", 0), _integer("t1", 0), _ids("lanes", 0))
 
 
@@ -211,7 +211,7 @@ def _widest(table: pd.DataFrame) -> pd.Series:
 
 
 def _sought(run: OpenRun, text: str) -> dict[str, Any]:
-    """Return how many nodes of the requested ranks match *text*, and one of them.
+    """Return the number of nodes of the requested ranks that match *text*, and one of these nodes.
 
     The argument ``at`` is its index among them; without it, the first match at or after ``t0``, or
     of all, is returned.

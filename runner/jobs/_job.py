@@ -30,7 +30,7 @@ class Job:
 
     * *state* is queued, running, done, failed or cancelled. *kind* is simulation, sweep, check or import.
     * *experiment* is the content hash of the request; for a finished simulation, it is the run's id.
-    * *attempts* is how many processes have run the job.
+    * *attempts* is the number of processes that have run the job.
     * *done* of *total* is the progress, in points for a sweep and in ranks for other jobs.
     * *simulated_ns* is the simulated time.
     * *created*, *started* and *ended* are in seconds since 1970, and 0 before the event.
@@ -79,9 +79,10 @@ class SweepRequest(_Request):
     """A sweep *over* axes (key -> values); configurations are contents of files.
 
     * *system* may also be the name of a preset, which adapts to the dimensions of any network.
-    * The *keep* best points are saved as runs: those with the *least* value of a figure within *at_most*.
+    * The *keep* best points are saved as runs: the points with the smallest value of the figure *least*
+      within *at_most*.
     * *price* is the price per rank-hour, and *prices* overrides it for single networks.
-    * With *trials*, a search tries that many points instead of all, and an axis may be a range,
+    * With *trials*, a search tries this number of points instead of all, and an axis may be a range,
       ``{"low": 1, "high": 2}``.
     * *name* is the sweep's name, or ``""`` to generate one.
     """
@@ -177,7 +178,7 @@ def read_request(study: Study, text: str) -> Experiment:
 
 
 Note = Callable[[Mapping[str, int]], bool]
-"""Called to record the job's progress, by column; returns whether to continue."""
+"""A callback that records the job's progress, by column, and returns whether to continue."""
 
 
 def _simulate(study: Study, job: Job, request: str, note: Note) -> str:

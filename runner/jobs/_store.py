@@ -61,7 +61,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run the block as one transaction; those of several processes run one at a time.
+        """Run the block as one transaction; transactions of several processes run one at a time.
 
         Raises `StudyError` for a file that is damaged, has another version, or is not writable.
         """
@@ -124,7 +124,7 @@ class Database:
             )
 
     def update(self, identity: int, where: str = "1", /, **values: Any) -> bool:
-        """Set columns of the job *identity* if the SQL condition *where* holds; return whether it did."""
+        """Set columns of the job *identity* if the SQL condition *where* holds; return whether it held."""
         with self.transaction() as connection:
             return update(connection, identity, where, **values)
 
@@ -136,7 +136,7 @@ def select(connection: sqlite3.Connection, where: str, *values: Any) -> list[Job
 
 
 def update(connection: sqlite3.Connection, identity: int, where: str = "1", /, **values: Any) -> bool:
-    """Set columns of a job if *where* holds, within a transaction; return whether it did."""
+    """Set columns of a job if *where* is true, within a transaction; return whether it was true."""
     columns = ", ".join(f"{name} = ?" for name in values)
     changed = connection.execute(
         f"UPDATE jobs SET {columns} WHERE id = ? AND {where}", (*values.values(), identity)
@@ -145,7 +145,7 @@ def update(connection: sqlite3.Connection, identity: int, where: str = "1", /, *
 
 
 class Launch(Protocol):
-    """Starts the process of a job, hands it the job's lock, and returns the process id."""
+    """Starts the process of a job, passes the job's lock to the process, and returns the process id."""
 
     def __call__(self, study: Path, job: int, slots: int, lock: IO[bytes], log: Path) -> int:
         """Start the process, which inherits *lock* (the caller may close it) and writes to *log*."""
@@ -232,7 +232,7 @@ class JobStore:
         })  # fmt: skip
 
     def submit_sweep(self, request: SweepRequest, *, label: str = "") -> Job:
-        """Submit a sweep; return its job, or the existing one if the sweep is queued or running."""
+        """Submit a sweep; return its job, or the existing job if the sweep is queued or running."""
         name = self.study.workload_prefix(request.workload).parent.name
         if request.name:
             check_name(request.name, "a sweep")
@@ -284,7 +284,7 @@ class JobStore:
             return []  # the names are only suggestions
 
     def _submit(self, values: dict[str, Any]) -> Job:
-        """Add a job unless an equal one is queued or running, and start jobs if slots are free."""
+        """Add a job unless an equal job is queued or running, and start jobs if slots are free."""
         with self.database.transaction() as connection:
             running = select(
                 connection, "experiment = ? AND state IN ('queued', 'running')", values["experiment"]
@@ -397,7 +397,7 @@ class JobStore:
         return self.folder / "logs" / f"{identity}.txt"
 
     def _notice(self, job: Job) -> None:
-        """Deal with a running job whose process died or has to be killed."""
+        """Requeue, fail or cancel a running job whose process died or must be killed."""
         lock = self.lock(job.id)
         if lock is None:
             if job.cancel_asked and time.time() - job.cancel_asked > _GRACE_S and job.pid > 1:
@@ -405,7 +405,8 @@ class JobStore:
                     os.killpg(job.pid, signal.SIGKILL)
             return
         with lock, self.database.transaction() as connection:
-            # With the lock, no other process can start the job, but it may have ended normally just before.
+            # With the lock, no other process can start the job, but the job may have ended normally just
+            # before.
             for current in select(connection, "id = ? AND state = 'running'", job.id):
                 self.study.discard_unfinished_run(current.experiment, current.pid)
                 update(connection, job.id, **self._after_death(current))

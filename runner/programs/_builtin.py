@@ -1,15 +1,14 @@
 """Generate the engine's collective algorithms, and MSCCL++'s all-pairs algorithms, as programs.
 
-A program of an engine algorithm sends the same messages between the same ranks, within one group.
-All but the all-to-all work in place. Halving-doubling orders partners so that each exchange is
-contiguous: all-reduce and all-gather start with the nearest partner, reduce-scatter with the
-farthest.
+A program of an engine algorithm sends the same messages between the same ranks, within one group. All
+programs except the all-to-all work in place. Halving-doubling orders partners so that each exchange is
+contiguous: all-reduce and all-gather start with the nearest partner, reduce-scatter with the farthest.
 
-In all-pairs programs, every rank exchanges data with every other rank by puts, gets or packets, and
-its workgroups (thread blocks) are divided among the peers. Several workgroups for one peer take
-equal parts of the data. Puts and gets are enclosed by two handshakes: the first waits until the
-peer's buffer may be accessed, the second until its data has arrived or may be overwritten. Packets
-carry flags with their data and need neither.
+In all-pairs programs, every rank exchanges data with every other rank by puts, gets or packets, and its
+workgroups (thread blocks) are divided among the peers. Several workgroups for one peer take equal parts of
+the data. Puts and gets are enclosed by two handshakes. The first handshake waits until the peer's buffer may
+be accessed, and the second until its data has arrived or may be overwritten. Packets carry flags with their
+data, and need no handshake.
 """
 
 from __future__ import annotations
@@ -279,7 +278,7 @@ def _trees_all_reduce(writer: StepWriter, count: int) -> None:
 
 
 def _tree(writer: StepWriter, rank: int, count: int, tree: int) -> None:
-    """Add a rank's steps in one of two trees; the leaves of one are inner nodes of the other."""
+    """Add a rank's steps in one of two trees; the leaves of one tree are inner nodes of the other tree."""
     shift = tree  # the second tree numbers the ranks from 1
     number = rank + shift
     top = count // 2

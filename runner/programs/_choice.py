@@ -399,7 +399,7 @@ def _total(demand: Demand) -> int:
 
 
 def misfit(program: Program, demand: Demand) -> str | None:
-    """Return why *program* cannot run the collective *demand*, or None if it can."""
+    """Return the reason why *program* cannot run the collective *demand*, or None if it can."""
     if program.num_ranks != demand.ranks:
         return f"{Path(program.source).name} is for {program.num_ranks} ranks"
     total, name = _total(demand), Path(program.source).name

@@ -5,9 +5,10 @@ of a step records which steps precede it in *all* orders. If steps that wait for
 a fixed order, a program terminates in all orders or in none, and without races all orders give the
 same result.
 
-The threads of a thread block synchronise only at a ``nop`` or a barrier. In between, each leading
-thread is a strand of its own: it signals and waits on the channels and semaphores with its number.
-Each lane of data is also a strand, as is the work of a proxy for each thread that requests it.
+The threads of a thread block synchronise only at a ``nop`` or a barrier. Between these points, a thread block
+has several strands, each of which is ordered only by itself: each leading thread, which signals and waits on
+the channels and semaphores with its number; each lane of data; and the work of a proxy for each requesting
+thread.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Clock = npt.NDArray[np.int32]
 
 
 class Value(NamedTuple):
-    """The content of a cell: the input chunks summed in it, those added twice, and which part of a chunk."""
+    """The content of a cell: its input chunks, the chunks added twice, and the part of a chunk."""
 
     mask: int
     twice: int
@@ -40,7 +41,7 @@ def contribution(program: Program, rank: int, chunk: int) -> int:
 
 
 class Access(NamedTuple):
-    """An access to a cell: its step, its position on its strand, and the clock of what precedes it."""
+    """An access to a cell: its step, its position on its strand, and the clock of the preceding accesses."""
 
     step: Step
     strand: int
@@ -196,7 +197,7 @@ class _Machine:
         self.strand_of.setdefault(strand, len(self.strand_of))
 
     def _begin(self) -> None:
-        """Start every rank; no rank's buffers may be used by others before."""
+        """Start every rank; other ranks may not use the buffers of a rank before its start."""
         for rank in range(self.unrolled.program.num_ranks):
             self.result.ends[rank] = np.zeros(self.width, np.int32)
             self.result.ends[rank][rank] = 1
@@ -262,7 +263,7 @@ class _Machine:
         return number
 
     def _advance(self, block: _Block, step: Step) -> object | None:
-        """Execute as much of a step as possible; return the token or message it waits for, None if done."""
+        """Execute as much of a step as possible; return the token or message that it waits for, or None."""
         if step.joins:
             self._meet(block)
         if step.after is not None:
@@ -371,7 +372,7 @@ class _Machine:
         before.append(Event(step, strand, int(clock[strand]), clock.copy()))
 
     def _certain(self, token: Token, needed: int, take: tuple[int, int]) -> list[Clock]:
-        """Return the clocks of the releases of *token* that must have happened once *needed* of them have."""
+        """Return the clocks of *token*'s releases that must have happened once *needed* have happened."""
         if needed <= 0:
             return []
         if len(self.givers[token]) == 1:
@@ -431,7 +432,7 @@ class _Machine:
         return clock, self._tick(strand, clock)
 
     def _packet_clocks(self, cell: Cell, strand: int, time: int) -> list[Clock]:
-        """Return the clocks of what precedes every possible writer of the packets in a cell.
+        """Return the clocks that precede every possible writer of the packets in a cell.
 
         A writer that always follows the reader (at *time* on *strand*) is not possible.
         """

@@ -27,10 +27,10 @@ class Traffic:
 class Inspection:
     """Summary figures of a program for one size.
 
-    *steps* is the longest chain of dependent messages, and *rounds* how often the steps repeat.
-    *most_sent_bytes* and *most_received_bytes* are maxima over ranks. *least_bytes* is a lower
-    bound on the bytes that the busiest rank of any program for this collective receives (None if
-    unknown). *link_bytes* is what the busiest pair sends in one direction.
+    *steps* is the length of the longest chain of dependent messages, and *rounds* is the number of
+    repetitions of the steps. *most_sent_bytes* and *most_received_bytes* are maxima over ranks. *least_bytes*
+    is a lower bound on the bytes that the busiest rank of any program for this collective receives (None if
+    unknown). *link_bytes* is the number of bytes that the busiest pair sends in one direction.
     """
 
     program: Program
@@ -85,7 +85,7 @@ def inspect_program(program: Program, size_bytes: int) -> Inspection:
 
 
 def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
-    """Return the figures as (name, text) pairs: those of the program first, then those of its traffic."""
+    """Return the figures as (name, text) pairs: first of the program, then of its traffic."""
     program = found.program
     place = "in place" if program.in_place else "out of place"
     most = "any size" if program.most_bytes is None else f"at most {bytes_text(program.most_bytes)}"

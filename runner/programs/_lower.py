@@ -2,7 +2,7 @@
 
 * A put, a send or a packet becomes a message to the rank that owns the filled buffer. The thread block
   continues immediately, but its messages to one peer are sent in order.
-* A signal right after data to the same peer travels with the data. Other signals are messages of their own.
+* A signal right after data to the same peer travels with the data. Other signals are separate messages.
 * Reading another rank's buffer (a get, or a reduction that reads) becomes a request and a reply.
 * A multicast by the switch becomes one message per rank, and an in-network reduction one read per rank.
 * Reductions and copies take the time to read and write their bytes at local memory bandwidth.
@@ -50,7 +50,7 @@ class Message:
 class Lowered:
     """A program as messages: the nodes of each rank for one size, and notes on approximations.
 
-    *rounds* is how often the steps of an XML repeat, each time for another part of the chunks.
+    *rounds* is the number of repetitions of the steps of an XML, each for another part of the chunks.
     """
 
     program: Program

@@ -56,7 +56,7 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
 ) -> Program:
     """Return NCCL's *algorithm* (ring, tree, nvls) for *collective* among *ranks* ranks.
 
-    *unit_bytes* is how much of each rank's data NVLS processes at a time. Raises `ConfigError` for
+    *unit_bytes* is the amount of each rank's data that NVLS processes at a time. Raises `ConfigError` for
     combinations that NCCL does not support.
     """
     if algorithm not in NCCL_ALGORITHMS:

@@ -54,7 +54,7 @@ def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _hopes(unrolled: Unrolled, run: Run, found: Blocked) -> bool:
-    """Return whether an op that did not run would provide what a blocked step waits for."""
+    """Return whether an op that did not run would release a blocked step."""
     done = {id(step) for step in run.done}
     kind = found.awaits[0]
     for steps in unrolled.steps.values():
@@ -220,8 +220,8 @@ _SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
 class Proof:
     """The verdict on a program, which is correct if there are no *problems*.
 
-    *iterations* is how many iterations of pipelines were run (0: there are none). *depth* is how
-    many messages each connection of an MSCCL XML must be able to buffer.
+    *iterations* is the number of executed pipeline iterations (0: no pipelines). *depth* is the number of
+    messages that each connection of an MSCCL XML must be able to buffer.
     """
 
     program: str
@@ -314,7 +314,7 @@ def _fixed_point(unrolled: Unrolled) -> Run:
 
 
 def _depth(unrolled: Unrolled) -> tuple[int, list[Problem]]:
-    """Return how many messages connections must buffer to avoid deadlock, and the deadlocks if any remain."""
+    """Return how many messages connections must buffer to avoid a deadlock, and remaining deadlocks."""
     program = unrolled.program
     slots = _SLOTS[program.protocol] if program.message_chunks else _DEPTHS[-1]
     for depth in _DEPTHS:
@@ -393,7 +393,7 @@ def _limits(program: Program) -> Iterator[str]:
 
 
 def _relaxed_after_data(run: Run) -> bool:
-    """Return whether writes precede a signal over memory that is relaxed, or that a relaxed wait awaits."""
+    """Return whether writes precede a signal over memory if the signal, or the wait for it, is relaxed."""
     first: dict[int, int] = {}  # the first write of each strand
     for moved in run.moves:
         if moved.move.targets:

@@ -74,7 +74,7 @@ def listed(steps: list[Step]) -> tuple[str, ...]:
 
 
 def run_to(run: Run, access: Access, *late: Access) -> tuple[str, ...]:
-    """Return the shortest run that exposes a problem: what precedes *access*, then it and what is *late*."""
+    """Return the shortest run that exposes a problem: the steps up to *access*, then the *late* steps."""
     last = [id(each.step) for each in (access, *late)]
     steps = [
         step for step in run.done if id(step) not in last and _is_ordered_before(run, step, access.clock)
@@ -215,7 +215,7 @@ class _Calls:
         return [access for each in cells for access in self.run.accesses.get(each, ())]
 
     def conflict(self, first: Access, later: Access) -> bool:
-        """Return whether *later*, in the next call, may precede *first* and so change what is read.
+        """Return whether *later*, in the next call, may precede *first* and change what it reads.
 
         A flag shows the reader of a packet to which call the packet belongs.
         """
@@ -233,7 +233,7 @@ class _Calls:
         return not (later.clock[first.strand] > 0 or bool((after & (later.clock[begins] > 0)).any()))
 
     def _may_copy(self, copy: Access, later: Access) -> bool:
-        """Return whether a proxy may copy a *later* packet, as no rank needs the packet of this call."""
+        """Return whether a proxy may copy a *later* packet, because no rank needs the packet of this call."""
         readers = [
             access
             for target in self.copies[copy.strand, copy.time]
@@ -252,7 +252,7 @@ def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
     if first.writes and second.writes:
         return first.value != second.value  # writing the same value twice is no conflict
     read = second if first.writes else first
-    # A flag shows the reader that a packet has arrived, but not which one.
+    # A flag shows the reader that a packet has arrived, but does not identify the packet.
     return any(
         other.packet and other.writes and other.value != read.value and not read.precedes(other.clock)
         for other in accesses

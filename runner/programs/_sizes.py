@@ -1,4 +1,4 @@
-"""Compute how many bytes each op moves for a collective of one size, and in how many rounds."""
+"""Compute the bytes that each op moves for a collective of one size, and the number of rounds."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Sizes:
         self.unit_bytes = max((op.unit_bytes for *_, op in program.walk()), default=0)
 
     def turns(self, op: Op) -> int:
-        """Return how often a pipeline op repeats."""
+        """Return the number of repetitions of a pipeline op."""
         return -(-max(self.chunks) * op.pipeline_chunks // op.unit_bytes)
 
     def unrolled(self, rank: int, block: ThreadBlock) -> Iterator[tuple[Op, int]]:

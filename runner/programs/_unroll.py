@@ -87,7 +87,7 @@ class Step:
 class Unrolled:
     """The steps of each (rank, thread block), and the number of parts of a chunk.
 
-    *slots* is how many pipeline iterations fit into the scratch buffer (0: all).
+    *slots* is the number of pipeline iterations that fit into the scratch buffer (0: all).
     """
 
     program: Program
@@ -145,7 +145,7 @@ def _check_size(program: Program, turns: int, shares: int) -> None:
 
 
 def _slots(program: Program) -> int:
-    """Return how many scratch units a pipeline may run ahead, from the semaphores' initial values."""
+    """Return how many scratch units a pipeline may run ahead, by the semaphores' initial values."""
     if not program.reuses_scratch:
         return 0
     return max((value for rank in program.ranks for value in rank.semaphores), default=0)

@@ -217,7 +217,7 @@ def with_work(study: Study, workload: str | None, points: pd.DataFrame) -> pd.Da
 
 
 def comparison_notes(study: Study, name: str, points: pd.DataFrame) -> list[str]:
-    """Return sentences on why the makespans of *points* of the sweep *name* do not rank clusters, if so."""
+    """Return reasons why the makespans of *points* of the sweep *name* do not rank clusters, if any."""
     if base_workload(study, name) is None:
         return []
     base = read_start(study.sweep_dir(name))

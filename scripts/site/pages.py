@@ -1,6 +1,6 @@
 """Hooks of MkDocs: the pages of the reference, generated from the code.
 
-Commands, errors and packages are described once, where they are defined; these pages only show them.
+Commands, errors and packages are described only where they are defined; these pages show the descriptions.
 """
 
 from __future__ import annotations

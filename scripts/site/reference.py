@@ -13,7 +13,7 @@ from chakrascope.cli import cli
 
 __all__ = ["commands_page", "errors_page", "package_page", "public_packages"]
 
-# What users import; the packages below them are faces for each other.
+# The packages that users import; other packages are internal.
 _PACKAGES = (
     "chakrascope.tracer",
     "chakrascope.tracer.callbacks",
@@ -42,7 +42,7 @@ def public_packages() -> tuple[str, ...]:
 
 def package_page(name: str) -> str:
     """Return the page of the package *name*: its exports, with their docstrings."""
-    module = import_module(name)  # a name that is gone should fail here, with its name
+    module = import_module(name)  # a missing name should fail here, with its name
     exports = getattr(module, "__all__", ())
     members = f"    options:\n      members: [{', '.join(exports)}]\n" if exports else ""
     return f"# {name}\n\n::: {name}\n{members}"

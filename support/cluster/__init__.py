@@ -82,12 +82,12 @@ class Cluster:
     ) -> Iterator[tuple[T, A | BackendError] | None]:
         """Yield each task with the result of *work*, in order of completion.
 
-        *work* is pickled and runs on the workers; it should return errors rather than raise them.
-        If Dask gives up on a call, its result is a `BackendError`. If a worker dies, Dask moves its
-        tasks to another. While nothing completes, None is yielded about once a second. *tasks* is
-        consumed as tasks complete, with a few in flight per thread of the cluster. Closing the
-        iterator cancels tasks that have not started and drops the results of running ones. Raises
-        `BackendError` if the batch system provides no worker.
+        *work* is pickled and runs on the workers; it should return errors rather than raise them. If Dask
+        gives up on a call, its result is a `BackendError`. If a worker dies, Dask moves its tasks to another.
+        While nothing completes, None is yielded about once a second. *tasks* is consumed as tasks complete,
+        with a few in flight per thread of the cluster. Closing the iterator cancels tasks that have not
+        started, and drops the results of running tasks. Raises `BackendError` if the batch system provides no
+        worker.
         """
         numbered, prefix = enumerate(tasks), f"chakrascope-{uuid.uuid4().hex[:12]}"
         in_flight: dict[str, tuple[Any, T]] = {}

@@ -38,9 +38,8 @@ class Source(Protocol):
 class Table:
     """A table of columns of equal length, which are read from *source* only when used.
 
-    *rows* has the number of rows of each piece (row group). Reading raises the errors of *source*,
-    which has the rows of all ranks. *distinct*, if given, has only those of one rank per class of
-    equal ranks.
+    *rows* has the number of rows of each piece (row group). Reading raises the errors of *source*, which has
+    the rows of all ranks. *distinct*, if given, has only the rows of one rank per class of equal ranks.
     """
 
     def __init__(self, source: Source, distinct: Table | None = None) -> None:

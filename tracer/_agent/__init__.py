@@ -8,8 +8,8 @@ the launcher merges into ``manifest.json``.
 
 Files of rank R in the output folder: ``rankR.host.json.gz`` (execution trace), ``rankR.device.json.gz``
 (Kineto), ``rankR.comms.json.gz`` (flight recorder), ``rankR.evidence.json.gz`` (step times, stacks),
-``rankR.steps.json.gz`` (the times of all steps, if nothing else is captured),
-``status/HOST.PID.json`` (the status for the launcher).
+``rankR.steps.json.gz`` (the times of all steps, if nothing else is captured), ``status/HOST.PID.json`` (the
+status for the launcher).
 """
 
 from .agent import Agent as Agent

@@ -95,9 +95,9 @@ class _Rows:
 class StackSampler:
     """A thread that records the position of each other thread of the process every few milliseconds.
 
-    During the sampling, the thread *stepping* (by Python's and the system's id) has a row in each sample.
-    Other threads have a row if they used CPU time or moved. A sample takes no locks and never releases the
-    interpreter lock, so that a forked child cannot deadlock.
+    During the sampling, the thread *stepping* (identified by Python's id and the system's id) has a row in
+    each sample. Other threads have a row if they used CPU time or moved. A sample takes no locks and never
+    releases the interpreter lock, so that a forked child cannot deadlock.
     """
 
     def __init__(self, stepping: tuple[int, int]) -> None:

@@ -90,7 +90,7 @@ def use_map(use: Use, scheme: str) -> go.Figure:
 
 
 def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
-    """Draw the network; a link's colour shows how much of the step it is busy."""
+    """Draw the network; the colour of a link shows the share of the step in which it is busy."""
     figure = go.Figure()
     links = drawn.links
     level = np.searchsorted(_BUSY, links["share"].to_numpy(), side="right") - 1

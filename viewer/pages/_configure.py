@@ -350,7 +350,7 @@ def _register_states(app: Dash, form: str, path: dict[str, Any]) -> None:
         Input({"form": form, **path}, "value"),
     )  # fmt: skip
     def show_readings(_values: Any) -> tuple[list[str], list[str]]:
-        """Show next to each field what is wrong with its text, or the value that it means."""
+        """Show next to each field the error in its text, or the value of its text."""
         return field_states(ctx.inputs_list[0])
 
 

@@ -154,8 +154,8 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
     if missing:
         return empty(missing)
     table = run.breakdown(by).sort_values("duration_ns", ascending=False)
-    # Leave out time outside the network and without a name (such as computation, by collective),
-    # whose bars would dwarf all others.
+    # Leave out time outside the network and time without a name (such as computation in a breakdown by
+    # collective), because its bars would be much longer than all others.
     names = table["key"].astype(str)
     rest, nameless = names == NO_NETWORK, nameless_text(table, by)
     shown = table[~rest & ~names.isin(["", "(none)"])]
@@ -286,7 +286,7 @@ def register_what_if(app: Dash, view: StudyView, path: str) -> None:
         Input(_CHANGE, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def examine(times: Any, _key: Any) -> tuple[str, bool, Any]:
-        """Show what is wrong in the field "times as fast", and remove the last answer."""
+        """Show the error in the field "times as fast", and remove the last answer."""
         reading = TIMES.read(times)
         if reading.problem:
             answer = dmc.Text(f"No answer: {reading.problem}", size="sm", mt="sm")

@@ -180,7 +180,7 @@ def _result(job: Job, known_runs: set[str]) -> list[Any]:
 
 
 def _progress(job: Job, length_ns: int) -> tuple[float, str]:
-    """Return how much of *job* is finished, from 0 to 1, and the progress as text.
+    """Return the finished fraction of *job*, from 0 to 1, and the progress as text.
 
     All ranks of a simulation finish near its end, so its progress is the simulated time over
     *length_ns*, the step time of an earlier run (0: unknown).

@@ -55,7 +55,7 @@ _SEVERITIES = {"error": "red", "warning": "yellow", "note": "gray"}
 
 
 def page_title(title: str, about: str, *tools: Any) -> html.Div:
-    """Return the heading of a page; *about* says what it shows and what to do next.
+    """Return the heading of a page; *about* states its content and the next step.
 
     *tools* are at its right.
     """
@@ -107,7 +107,7 @@ def begun_notice(begun: Begun) -> Any:
 
 
 def empty(text: str) -> dmc.Text:
-    """Return a placeholder for missing content; *text* says why and what to do next."""
+    """Return a placeholder for missing content; *text* states the reason and the next step."""
     return dmc.Text(prose(text), size="sm", c="dimmed", className="empty")
 
 
@@ -167,7 +167,7 @@ def separator(pane: str, label: str, *, across: bool = False) -> html.Div:
 
 
 def no_workload(search: str) -> dmc.Paper:
-    """Return how to create a workload, for pages of a study without any."""
+    """Return instructions to create a workload, for pages of a study without workloads."""
     code = "chakrascope trace -o STUDY -- torchrun --nproc-per-node 2 train.py\nchakrascope convert STUDY"
     return card(
         "This study has no workload yet",
@@ -216,7 +216,7 @@ def kind_column(field: str = "kind") -> dict[str, Any]:
 
 
 def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:
-    """Return a column of texts; what is too long for its cell has a tooltip."""
+    """Return a column of texts; texts that are too long for their cell have a tooltip."""
     return {"field": field, "headerName": name, "minWidth": 110, "flex": 2, "tooltipField": field} | more
 
 

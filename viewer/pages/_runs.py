@@ -151,7 +151,7 @@ def _register_table(app: Dash, view: StudyView) -> None:
         Input("runs-table", "selectedRows"),
     )  # fmt: skip
     def tick(rows: Any) -> tuple[bool, bool, bool, str]:
-        """Enable what can be done with the selected number of runs."""
+        """Enable the actions that apply to the selected number of runs."""
         count = len(_chosen(view, rows))
         too_many = count > compare.MAX_RUNS + 1
         status = f"At most {compare.MAX_RUNS + 1} runs are compared." if too_many else f"{count} ticked"

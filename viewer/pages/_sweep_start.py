@@ -205,7 +205,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
     def show_readings(
         kept: Any, trials: Any, keys: list[str | None], values: list[str], search: str | None
     ) -> tuple[str, str, list[str], list[str]]:
-        """Show next to each field what is wrong with its text, or the value that it means."""
+        """Show next to each field the error in its text, or the value of its text."""
         names, tried = axis_names(_form(view, search).setup), TRIALS.read(trials)
         read = [
             axis_reading(key or "", text or "", names, search=bool(tried.value))

@@ -106,13 +106,13 @@ class _Part:
 class TimelineIndex:
     """A run's timeline in *parts*, lists of ranks: one part of all ranks, or one per rank.
 
-    How many lanes a part has is unknown until it is read, so lane numbers leave gaps. Until a part is read,
-    the index assumes the lanes of the first part that was read; if the assumption was wrong, ``edition``
-    increases.
+    The number of lanes of a part is unknown until the part is read, so lane numbers leave gaps. Until a part
+    is read, the index assumes the lanes of the first part that was read; if the assumption was wrong,
+    ``edition`` increases.
 
-    *frame_of* returns the nodes of a rank's part with given columns, and *facts_of* whether each
-    node communicates, and its stream. *kinds* are those on the critical path. *calls_of* returns a
-    rank's host calls if its trace exists.
+    *frame_of* returns the nodes of a rank's part with given columns. *facts_of* returns whether each node
+    communicates, and its stream. *kinds* are the kinds on the critical path. *calls_of* returns a rank's host
+    calls if its trace exists.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class TimelineIndex:
     def colours(self, by: str, like: TimelineIndex | None = None) -> Colours:
         """Return colours *by* a property in `COLOURED_BY`, from the names in a few parts.
 
-        Names that the index *like* colours, too, get its colours.
+        Names that the index *like* also colours get its colours.
         """
         other = None if like is self else like
         # The other index is read before locking: two indices that read each other would deadlock.

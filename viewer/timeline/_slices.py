@@ -1,4 +1,4 @@
-"""The slices in a time window: merge within pixels, and choose colours."""
+"""Return the slices in a time window, merged within pixels and coloured."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class Slices(Lanes):
     ) -> SliceBatch:
         """Return the slices that overlap [*t0_ns*, *t1_ns*) in *lanes*, at most about two per pixel.
 
-        Slices shorter than a pixel are merged with other slices in the pixel, and get *colour* and node of
-        the longest. *matches* marks the nodes that a search finds.
+        Slices shorter than a pixel are merged with other slices in the pixel, and get the colour and node of
+        the longest slice. *matches* marks the nodes that a search finds.
         """
         index = self.inside(t0_ns, t1_ns, lanes)
         pixel_ns = max(1.0, (t1_ns - t0_ns) / max(1, pixels))
@@ -152,8 +152,8 @@ _MAX_MODULE_LENGTH = 60
 class Colours:
     """Each slice's colour as an index into *palette*; *legend* names those that occur.
 
-    *more* is how many names share another's colour. A name's colour is its number in *places*
-    modulo the palette's size. *by* is the property that the colours show.
+    *more* is the number of names that share the colour of another name. A name's colour is its number in
+    *places* modulo the palette's size. *by* is the property that the colours show.
     """
 
     code: Codes
@@ -200,7 +200,7 @@ def name_totals(nodes: pd.DataFrame, lanes: Lanes, by: str) -> dict[str, float]:
 def named_palette(
     names: Sequence[str], places: Mapping[str, int]
 ) -> tuple[list[str], list[tuple[str, str]], int]:
-    """Return the palette, the legend of the first *names*, and how many share colours."""
+    """Return the palette, the legend of the first *names*, and the number of names that share colours."""
     first = names[: len(NAME_COLOURS)]
     legend = [(name, NAME_COLOURS[places[name] % len(NAME_COLOURS)]) for name in first]
     return [*NAME_COLOURS, _ABOVE], legend, max(0, len(names) - len(NAME_COLOURS))

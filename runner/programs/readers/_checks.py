@@ -34,7 +34,7 @@ def require(holds: bool, message: str) -> None:
 
 
 def collective_named(key: str, name: str, source: str) -> str:
-    """Return our name of the collective that a file's *key* calls *name*."""
+    """Return Chakrascope's name of the collective that a file's *key* calls *name*."""
     plain = name.lower().replace("_", "").replace("-", "")
     if plain not in COLLECTIVES:
         wrong = f"cannot be {name!r}" if name else "is missing"
