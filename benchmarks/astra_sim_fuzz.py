@@ -277,7 +277,7 @@ def main() -> int:
     parser.add_argument("unaware", type=Path, help="ASTRA-sim's congestion-unaware analytical binary")
     parser.add_argument("aware", type=Path, help="ASTRA-sim's congestion-aware analytical binary")
     parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--count", type=int, default=2000, help="how many experiments")
+    parser.add_argument("--count", type=int, default=2000, help="number of experiments")
     parser.add_argument("--out", type=Path, default=Path("differences"), help="folder for differences")
     parser.add_argument("--json", type=Path, help="file for the counts")
     chosen = parser.parse_args()

@@ -456,14 +456,18 @@ def main() -> None:
     """Print the table, the median error and the largest error."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", default=",".join(JOBS))
-    parser.add_argument("--rates", default=",".join(map(str, RATES_MBIT)), help="in Mbit/s")
-    parser.add_argument("--steps", type=int, default=5, help="measured at each rate in each round")
-    parser.add_argument("--rounds", type=int, default=3, help="of capturing and running")
-    parser.add_argument("--ways", default=",".join(WAYS), help="of predicting")
-    parser.add_argument("--folder", type=Path, help="stores captures and outcomes, and resumes from them")
+    parser.add_argument("--rates", default=",".join(map(str, RATES_MBIT)), help="network rates in Mbit/s")
+    parser.add_argument(
+        "--steps", type=int, default=5, help="number of measured steps at each rate in each round"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds of capturing and running")
+    parser.add_argument("--ways", default=",".join(WAYS), help="methods of prediction")
+    parser.add_argument(
+        "--folder", type=Path, help="folder that stores captures and results; a later run resumes from them"
+    )
     parser.add_argument("--page", type=Path, help="the page of the documentation to write")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended; what was measured is in the folder."))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Interrupted; the folder has the measurements so far."))
     outcomes = closed_loop(
         options.jobs.split(","),
         [int(rate) for rate in options.rates.split(",")],

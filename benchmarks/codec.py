@@ -147,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--nodes", type=int, default=1_000_000, help="how many nodes (default: %(default)s)")
+    parser.add_argument("--nodes", type=int, default=1_000_000, help="number of nodes (default: %(default)s)")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

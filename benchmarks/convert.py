@@ -63,8 +63,8 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, action="append")
     parser.add_argument("--linker", type=Path, help="mlc-chakra's chakra_trace_link")
     parser.add_argument("--converter", type=Path, help="mlc-chakra's chakra_converter")
-    parser.add_argument("--runs", type=int, default=1, help="how often each is measured")
-    parser.add_argument("--core", type=int, default=0, help="the core all processes run on")
+    parser.add_argument("--runs", type=int, default=1, help="number of runs of each converter")
+    parser.add_argument("--core", type=int, default=0, help="CPU core on which all processes run")
     options = parser.parse_args()
     os.sched_setaffinity(0, {options.core})
     for times in options.repeat or [1]:

@@ -55,12 +55,27 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ranks", type=int, default=64)
-    parser.add_argument("--megabytes", type=float, default=20, help="of each rank's trace")
-    parser.add_argument("--workers", type=int, action="append", help="[default: 1 and 2]")
-    parser.add_argument("--dask", type=int, action="append", metavar="WORKERS", help="on a cluster of these")
+    parser.add_argument("--megabytes", type=float, default=20, help="size of each rank's trace in MB")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        action="append",
+        help="number of local workers; may be repeated [default: 1 and 2]",
+    )
+    parser.add_argument(
+        "--dask",
+        type=int,
+        action="append",
+        metavar="WORKERS",
+        help="convert on a Dask cluster with this number of workers",
+    )
     parser.add_argument("--step", default="all")
-    parser.add_argument("--stop-after", type=float, help="seconds after which it is interrupted, once")
-    parser.add_argument("--folder", type=Path, help="keep the traces here, and use those that are here")
+    parser.add_argument(
+        "--stop-after", type=float, help="interrupt the conversion once, after this time in seconds"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="folder that stores the traces; existing traces are reused"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = options.folder or Path(folder)

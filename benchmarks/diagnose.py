@@ -306,12 +306,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", default="0-0", help="FIRST-LAST")
-    parser.add_argument("--kinds", default="sound,hidden", help="hidden: one of the six, by the seed")
-    parser.add_argument("--keep", type=Path, help="save each result in this folder")
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no run after so long")
-    parser.add_argument("-o", "--output", type=Path, help="append the rows to this CSV")
-    parser.add_argument("--table", type=Path, nargs="*", help="print the table of these files instead")
+    parser.add_argument("--seeds", default="0-0", help="range of seeds, FIRST-LAST")
+    parser.add_argument(
+        "--kinds", default="sound,hidden", help="hidden: one of the six kinds, chosen by the seed"
+    )
+    parser.add_argument("--keep", type=Path, help="store each result in this folder")
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="start no further run after this time in seconds"
+    )
+    parser.add_argument("-o", "--output", type=Path, help="append the rows to this CSV file")
+    parser.add_argument(
+        "--table", type=Path, nargs="*", help="run nothing; print the table of these CSV files"
+    )
     asked = parser.parse_args()
     if asked.table:
         print(table(pd.concat([pd.read_csv(path) for path in asked.table]).drop_duplicates(["seed", "kind"])))

@@ -44,7 +44,7 @@ LARGE = (Case("all-to-all", 512, 64 * MIB), Case("all-reduce", 512, GIB))
 def main() -> None:
     """Measure each case, and print one line per case."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large", action="store_true", help="512 ranks as well")
+    parser.add_argument("--large", action="store_true", help="also simulate 512 ranks")
     for line in lines((*SMALL, *LARGE) if parser.parse_args().large else SMALL):
         print(line, flush=True)
 

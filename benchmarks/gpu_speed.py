@@ -70,7 +70,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--detailed", action="store_true", help="also small cases on the slow fabric")
+    parser.add_argument(
+        "--detailed", action="store_true", help="also simulate small cases on the slow fabric"
+    )
     options = parser.parse_args()
     cases = [*CASES, *DETAILED, *(case._replace(detailed=False) for case in DETAILED)]
     print(

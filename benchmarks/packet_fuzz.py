@@ -296,8 +296,8 @@ def main() -> int:
     """Run the given seeds and print the differences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--count", type=int, default=120, help="how many experiments")
-    parser.add_argument("--control", type=int, choices=CONTROLS, help="only this CC_MODE")
+    parser.add_argument("--count", type=int, default=120, help="number of experiments")
+    parser.add_argument("--control", type=int, choices=CONTROLS, help="only experiments with this CC_MODE")
     parser.add_argument("--json", type=Path, help="file for all figures")
     chosen = parser.parse_args()
     rows = []

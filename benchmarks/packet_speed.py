@@ -74,7 +74,7 @@ def main() -> None:
     """Run both simulators, and print their packets per second."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--mib", type=int, default=64, help="size of the all-reduce")
+    parser.add_argument("--mib", type=int, default=64, help="size of the all-reduce in MiB")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clock", type=int, choices=(0, 1), default=0, help="1: ASTRA-sim's clock of 1 ns")
     chosen = parser.parse_args()

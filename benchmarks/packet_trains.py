@@ -44,8 +44,10 @@ class Row(NamedTuple):
 def main() -> None:
     """Run the experiments that the command line selects, and print the results and a summary."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--train", type=int, default=64, help="PACKET_TRAIN (64)")
-    parser.add_argument("--sizes", default="16KiB,256KiB,4MiB", help="or all; 16MiB takes minutes")
+    parser.add_argument("--train", type=int, default=64, help="value of PACKET_TRAIN (default: 64)")
+    parser.add_argument(
+        "--sizes", default="16KiB,256KiB,4MiB", help="message sizes, or all; 16MiB takes minutes"
+    )
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--patterns", default=",".join(PATTERNS))
     asked = parser.parse_args()

@@ -304,11 +304,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", action="append", choices=[*WORKS], help="[default: start and nodes]")
-    parser.add_argument("--nodes", type=int, default=1_000_000, help="of all ranks together")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[*WORKS],
+        help="measurement; may be repeated [default: start and nodes]",
+    )
+    parser.add_argument("--nodes", type=int, default=1_000_000, help="total number of nodes of all ranks")
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds a command may take")
-    parser.add_argument("--folder", type=Path, help="keep the studies here, and use those that are here")
+    parser.add_argument("--limit", type=float, default=600.0, help="maximum time of a command in seconds")
+    parser.add_argument(
+        "--folder", type=Path, help="folder that stores the studies; existing studies are reused"
+    )
     parser.add_argument("--make", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:

@@ -280,7 +280,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0-4")
     parser.add_argument("--healthy", default="0-9")
     parser.add_argument(
-        "-o", "--rows", type=Path, help="append a JSON line for each job; those in it are done"
+        "-o", "--rows", type=Path, help="append a JSON line for each job; skip jobs that it has"
     )
     parser.add_argument("--page", type=Path)
     parser.add_argument("--job", help=argparse.SUPPRESS)

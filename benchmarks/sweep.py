@@ -30,8 +30,10 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--collectives", type=int, default=200, help="a rank")
-    parser.add_argument("--cluster", help="the address of a Dask scheduler; give its threads as --workers")
+    parser.add_argument("--collectives", type=int, default=200, help="number of collectives per rank")
+    parser.add_argument(
+        "--cluster", help="address of a Dask scheduler; set --workers to its number of threads"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         report(options, Path(folder) / "study")

@@ -54,7 +54,13 @@ class Row(NamedTuple):
 def main() -> None:
     """Read the command line, simulate every capture and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--traces", type=Path, action="append", default=[], help="more trace sets")
+    parser.add_argument(
+        "--traces",
+        type=Path,
+        action="append",
+        default=[],
+        help="folder with more trace sets; may be repeated",
+    )
     parser.add_argument(
         "-o", "--output", type=Path, default=ROOT / "docs" / "validation", help="folder to write"
     )

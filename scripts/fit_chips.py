@@ -155,7 +155,7 @@ TASKS = (
 def main() -> None:
     """Read the command line, fit, and write the chip files."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=list_chips(), help="fit this chip alone")
+    parser.add_argument("--only", choices=list_chips(), help="fit only this chip")
     only = parser.parse_args().only
     steps = every_step()
     for task in TASKS:

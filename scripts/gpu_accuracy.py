@@ -37,12 +37,12 @@ def main() -> None:
     """Read the command line, measure every trace and write page and table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--traces", action="append", default=[], metavar="SOURCE=FOLDER", required=True)
-    parser.add_argument("--hta-python", metavar="PYTHON", help="a Python with HTA")
+    parser.add_argument("--hta-python", metavar="PYTHON", help="Python that has HTA")
     parser.add_argument(
-        "--hta-kept", type=Path, metavar="FILE", help="store HTA's results, and read them again"
+        "--hta-kept", type=Path, metavar="FILE", help="store HTA's results in FILE, or reuse those in it"
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="part of a trace's name")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here, too")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only traces whose name contains TEXT")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     parser.add_argument(
         "-o", "--output", type=Path, default=ROOT / "docs" / "validation", help="folder to write"
     )

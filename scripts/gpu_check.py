@@ -68,9 +68,11 @@ class Answer:
 def main() -> None:
     """Read the command line, run the jobs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, default=Path("gpu-check"), help="folder (gpu-check)")
-    parser.add_argument("--hta-python", metavar="PYTHON", help="a Python with HolisticTraceAnalysis 0.5")
-    parser.add_argument("--cpu", action="store_true", help="the smallest job on the CPU")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("gpu-check"), help="folder for the traces (gpu-check)"
+    )
+    parser.add_argument("--hta-python", metavar="PYTHON", help="Python that has HolisticTraceAnalysis 0.5")
+    parser.add_argument("--cpu", action="store_true", help="run the smallest job on the CPU")
     given = parser.parse_args()
     if not given.cpu and not has_gpu():
         print("PyTorch finds no GPU here: run this on a machine with a GPU, or add --cpu.")

@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument("job", choices=[*JOBS, TRAINER])
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--steps", type=int, default=16)
-    parser.add_argument("--small", action="store_true", help="small models, not compiled")
+    parser.add_argument("--small", action="store_true", help="small models without torch.compile")
     parser.add_argument("--times", type=Path)
     parser.add_argument("--profile", type=Path)
     given = parser.parse_args()

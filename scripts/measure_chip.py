@@ -45,8 +45,8 @@ class Launches(NamedTuple):
 def main() -> None:
     """Read the command line, measure and write the chip file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--chip", required=True, help="the shipped chip whose peaks these are")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the chip file to write")
+    parser.add_argument("--chip", required=True, help="shipped chip that provides the peaks")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="chip file to write")
     given = parser.parse_args()
     import torch  # noqa: PLC0415 - it takes seconds, and fitting needs none
 

@@ -44,12 +44,12 @@ def main() -> None:
         action="append",
         dest="pythons",
         metavar="PROGRAM",
-        help=f"[{', '.join(PYTHONS)}]",
+        help=f"Python to build with; may be repeated [default: {', '.join(PYTHONS)}]",
     )
     parser.add_argument(
         "--processor", action="append", dest="processors", choices=PROCESSORS, help="[default: both]"
     )
-    parser.add_argument("--twice", action="store_true", help="build each again and compare")
+    parser.add_argument("--twice", action="store_true", help="build each wheel twice and compare both")
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
     sources = archive(asked.output)

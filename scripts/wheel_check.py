@@ -38,11 +38,13 @@ _LICENCES = {"licenses/LICENSE", "licenses/runner/backends/ns3/tcp/LICENSE"}
 def main() -> None:
     """Read the command line, install the wheel and use it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("wheel", nargs="?", type=Path, help="the wheel (built from this tree)")
     parser.add_argument(
-        "--find-links", type=Path, help="install from this folder alone, as `make wheels` fills it"
+        "wheel", nargs="?", type=Path, help="wheel to check (default: build one from this tree)"
     )
-    parser.add_argument("--python", default=sys.executable, help="the Python to install it for")
+    parser.add_argument(
+        "--find-links", type=Path, help="install only from this folder, which `make wheels` has filled"
+    )
+    parser.add_argument("--python", default=sys.executable, help="Python to install the wheel for")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -128,9 +128,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Plant bottlenecks into each job, and print which are named."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("jobs", nargs="+", type=Path, help="Folders of Kineto traces, or traces.")
-    parser.add_argument("--seed", type=int, default=1, help="Seed of the draw. [default: 1]")
+    parser.add_argument("--seed", type=int, default=1, help="Seed of the random choice. [default: 1]")
     parser.add_argument("--part", choices=["all", "develop", "held"], default="all", help="[default: all]")
-    parser.add_argument("--only", default="", metavar="TEXT", help="Part of the name of a kind of plant.")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="Plant only kinds of bottleneck whose name contains TEXT."
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="Print all answers.")
     given = parser.parse_args(arguments)
     outcomes = []

@@ -122,10 +122,10 @@ BLAMED = re.compile(
 def main() -> None:
     """Run the chosen jobs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)} [default: all]")
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"any of {', '.join(JOBS)} [default: all]")
     parser.add_argument("--healthy", action="store_true", help="profile the scripts without their causes")
     parser.add_argument("--followed", action="store_true", help=f"follow advice; jobs: {', '.join(FOLLOWED)}")
-    parser.add_argument("--rounds", type=int, default=1, help="repeat each job so often; medians count")
+    parser.add_argument("--rounds", type=int, default=1, help="runs of each job; the median counts")
     parser.add_argument("-o", "--output", type=Path, help="append a JSON line per job")
     options = parser.parse_args()
     rows = []

@@ -54,8 +54,8 @@ class LanguageModel(nn.Module):
 def parse_arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=10, help="optimizer steps an epoch")
-    parser.add_argument("--accumulate", type=int, default=2, help="micro-batches a step")
+    parser.add_argument("--steps", type=int, default=10, help="optimizer steps per epoch")
+    parser.add_argument("--accumulate", type=int, default=2, help="micro-batches per step")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--width", type=int, default=256)

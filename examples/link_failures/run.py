@@ -31,7 +31,9 @@ FAILURES: dict[str, list[dict[str, Any]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", action="append", help="analytical-aware and packet by default")
+    parser.add_argument(
+        "--backend", action="append", help="may be repeated [default: analytical-aware and packet]"
+    )
     options = parser.parse_args()
     print(costs(options.backend or ["analytical-aware", "packet"]).to_string())
 

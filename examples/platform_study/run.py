@@ -56,7 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=Path("platform-study"), help="folder to write")
     parser.add_argument("--model", choices=TITLES, action="append", help="only this model; may be repeated")
-    parser.add_argument("--samples", type=int, help="samples per rank and step (32 images or 1 sequence)")
+    parser.add_argument(
+        "--samples", type=int, help="samples per rank and step [default: 32 images or 1 sequence]"
+    )
     options = parser.parse_args()
     layers, summary = study(options.model or list(TITLES), options.samples, options.output)
     bar_charts.write_all(layers, summary, options.output, TITLES)

@@ -54,9 +54,9 @@ class WideResNet(nn.Module):
 def parse_arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=8, help="optimizer steps an epoch")
+    parser.add_argument("--steps", type=int, default=8, help="optimizer steps per epoch")
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--blocks", type=int, default=1, help="residual blocks a stage")
+    parser.add_argument("--blocks", type=int, default=1, help="residual blocks per stage")
     parser.add_argument("--widen", type=int, default=2)
     return parser.parse_args()
 
