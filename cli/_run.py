@@ -188,8 +188,8 @@ def _refuse_impossible(target: Target, prefix: Path) -> None:
 def saved_workload(study: Study, workload: str | None, groups: str | None, target: Target) -> Path:
     """Return the PREFIX in *study* of *workload* (default: the newest).
 
-    A name that the study does not have is the PREFIX of graph files, which are imported. A study with other
-    workloads keeps none that *target* cannot simulate.
+    A name that the study does not have is the PREFIX of graph files, which are imported. If the study has
+    other workloads, an imported workload that *target* cannot simulate is removed again.
     """
     if workload is None or (workload in study.workloads() and groups is None):
         return study.workload_prefix(workload)

@@ -22,10 +22,10 @@ _POLL_S = 0.2
 
 
 class Lifeline:
-    """A pipe held open by this process alone; programs under it are killed when it closes.
+    """A pipe that only this process holds open; when it closes, the programs started with it are killed.
 
-    The operating system closes it even if this process is killed. A program is killed with all its
-    descendants, including those in sessions of their own.
+    The operating system closes it even if this process is killed. All descendants of a program are killed
+    too, including those in other sessions.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)

@@ -213,8 +213,8 @@ def _widest(table: pd.DataFrame) -> pd.Series:
 def _sought(run: OpenRun, text: str) -> dict[str, Any]:
     """Return the number of nodes of the requested ranks that match *text*, and one of these nodes.
 
-    The argument ``at`` is its index among them; without it, the first match at or after ``t0``, or
-    of all, is returned.
+    The request argument ``at`` is the index of this node among the matches. Without ``at``, the node is the
+    first match at or after ``t0``, or the first of all matches.
     """
     wanted = _ids("ranks", run.info.num_ranks)
     hits = requested_index(run).seek(text.strip(), wanted if text.strip() else [])

@@ -268,7 +268,7 @@ class Straggler(Cause):
 
 
 class ParameterLoop(Cause):
-    """An average of many small parameters is kept one by one."""
+    """The moving average of many small parameters is updated in a Python loop."""
 
     def model(self, model: nn.Module) -> nn.Module:
         """Add a hundred small layers."""

@@ -35,7 +35,7 @@ class PairwiseLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Return the gradient with that of each pair added."""
+        """Return the gradient plus the gradient of each pair's penalty."""
         (logits,) = ctx.saved_tensors
         if not ctx.is_slow:
             return gradient, None

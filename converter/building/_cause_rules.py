@@ -16,8 +16,8 @@ _T = TypeVar("_T")
 class Mark(NamedTuple):
     """The *cause* of host time that a range on a host thread indicates.
 
-    *covers* means that the operators inside the range have the same cause. *is_inside* means that the range
-    keeps its own cause inside an operator.
+    *covers* means that the operators inside the range have the same cause. *is_inside* means that the cause
+    also applies if the range itself lies inside an operator.
     """
 
     cause: str

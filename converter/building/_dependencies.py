@@ -334,7 +334,8 @@ class Gaps(msgspec.Struct, frozen=True):
         """Return whether the thread left piece *at* because a communication ended at *over_ns*.
 
         If the communication was the reason, the remaining gap is as long as usual after a wait, or as long as
-        a usual gap. Otherwise, the whole gap has a usual length, and ended soon after *over_ns* by chance.
+        a usual gap. Otherwise, the end soon after *over_ns* is a coincidence, and the whole gap has a usual
+        length.
         """
         whole, left = (int(self.pieces.end_ns[at]) - since for since in (self.pieces.start_ns[at], over_ns))
         alike = self._alike(at)

@@ -89,8 +89,8 @@ def device_graph(
 def _chip(trace: DeviceTrace, launches: Launches) -> str:
     """Return the name of the device that ran most of the *launches*, or "" if unknown.
 
-    ROCm numbers devices after the CPUs, unlike PyTorch, so a number that the trace does not list means the
-    chip that all listed devices are.
+    The launches of ROCm may have device numbers that the trace does not list, because ROCm also counts CPUs.
+    For such a number, the name is that of the listed devices if they are all equal.
     """
     counts = np.bincount(launches.queue, minlength=1)
     device = launches.queues[int(counts.argmax())][0] if launches.queues else -1

@@ -254,8 +254,8 @@ def lines_of_loops(steps: Sequence[Sequence[State]]) -> dict[str, str]:
 def of_gaps(states: Sequence[State], edges: Sequence[int], in_gap: bool) -> list[State]:
     """Return the *states* that apply to long gaps (if *in_gap*) or to other time.
 
-    Code between operators differs from the code that calls them, such as hooks of modules. Activities apply
-    to both, and so do all states of a section without a sample of the other kind.
+    Long gaps between operators often run other code (such as hooks of modules) than the code that calls the
+    operators. Activities apply to both, and so do all states of a section without a sample of the other kind.
     """
     sections = [bisect_right(edges, state.time_ns) for state in states]
     certain = {

@@ -90,9 +90,9 @@ def training_places(segments: CodedColumns) -> set[str]:
 
     `torch.autograd.grad` has a range for the accumulation of each gradient, but accumulates nothing. If no
     operator accumulates gradients, the last backward pass of each rank is the backward pass of the
-    parameters, and most of it has the place of the line. An earlier backward pass may compute another
-    gradient, such as the gradient of a penalty. Host work before the first operator of the optimizer, or
-    after the last one, belongs to other code.
+    parameters, and the line is the most frequent source location in this pass. An earlier backward pass may
+    compute another gradient, such as the gradient of a penalty. Host work before the first operator of the
+    optimizer, or after the last one, belongs to other code.
     """
     places, phases = segments["place"], segments["phase"]
     is_placed = places != ""

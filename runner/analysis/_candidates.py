@@ -431,8 +431,8 @@ def _optimizer(
 def _zeroing(segments: CodedColumns, rows: Ints) -> Ints:
     """Return the host work among *rows* that sets existing tensors to zero, outside an optimizer's step.
 
-    New tensors of zeros also call `aten::zero_`, but inside another operator. Each outermost operator has
-    host work before it.
+    New tensors of zeros also call `aten::zero_`, but inside another operator. The host work before an
+    outermost operator names this operator.
     """
     operators = segments["operator"]
     is_before = operators.passes(lambda name: name.startswith(HOST_BEFORE))
@@ -500,7 +500,8 @@ def _small_collectives(
 ) -> Iterator[Candidate]:
     """Yield one candidate for all communication, if it is mostly many small collectives of several types.
 
-    *rows* are communication. Copies of buffers and host time in communication *calls* belong to it.
+    *rows* are communication. The candidate includes the copies to and from buffers, and the host time in
+    communication *calls*.
     """
     segments = path.columns
     facts = NodeFacts(workload, segments["rank"][rows].astype(np.int64), segments["node_id"][rows])

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def with_replicas_folded(result: Result, workload: Workload) -> Result:
     """Make the last arrivals in *result* independent of the recorded replica.
 
-    Replicas run the same program and arrive together, so each is a last arrival: a replica's own
-    nodes refer to itself, and nodes of other ranks to the lowest replica. Times do not change.
+    Replicas run the same program and arrive together, so each of them is a last arrival. As the last arrival,
+    a replica's own nodes name this replica, and nodes of other ranks name the lowest replica. Times do not
+    change.
     """
     programs = np.asarray(workload.program_of_rank)
     if len(programs) == 1:

@@ -153,8 +153,8 @@ def loops_beside_work(
 ) -> Iterator[Candidate]:
     """Yield one candidate for all loops of short operators, if some are at lines that also do other work.
 
-    These are the loops among *rows* that are not *in_loops*, the rows of candidates of their own. The what-if
-    target includes the loops of both.
+    The candidate has the loops among *rows* except *in_loops*, which have separate candidates. Its what-if
+    target includes all loops.
     """
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
@@ -273,7 +273,7 @@ def _python(segments: CodedColumns, rows: Ints, work: PlacedWork) -> Iterator[Ca
 
 
 def _python_at(segments: Columns, place: str, target: Target, own: Ints, every: Ints) -> Candidate:
-    """Return the candidate for the Python code *own* and the work *every* that disappears with it.
+    """Return the candidate for Python code in rows *own*; *every* adds work that disappears with it.
 
     As in other candidates, a wait for a processor counts as part of the waiting work.
     """

@@ -77,7 +77,7 @@ def _tracks_of_one(starts: list[int], ends: list[int]) -> list[int]:
 def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_]) -> Groups:
     """Return the slices above *lanes*; each covers adjacent *nodes* of one module, phase or operator.
 
-    Lanes in *alone* have none. Operators named like their node are left out.
+    Lanes that *alone* marks get no such slices. Operators named like their node are left out.
     """
     row, lane = lanes.row, lanes.lane
     kept = ~alone[lane]

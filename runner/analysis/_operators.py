@@ -69,8 +69,8 @@ def peak_of(kind: str, precision: str) -> str:
 class OperatorRate:
     """The calls of an operator with the same arguments on a *rank* (-1: several), and their rate.
 
-    *flops* and *size_bytes* are the work of one call, 0 if the operator has no model. *time_ns* is
-    that of all *calls*.
+    *flops* and *size_bytes* are the work of one call, 0 if the operator has no model. *time_ns* is the total
+    time of all *calls*.
     """
 
     rank: int
@@ -299,7 +299,7 @@ def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, Ope
 
 
 def _class(rate: OperatorRate) -> Hashable:
-    """Return a key that is equal for operators whose rates can be compared if they are about as large."""
+    """Return a key; the rates of operators with equal keys can be compared if their sizes are similar."""
     kind = None if rate.kind in _STREAMING else rate.kind
     return rate.chip, kind, rate.is_by_operations, rate.precision * rate.is_by_operations
 

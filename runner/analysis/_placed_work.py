@@ -60,11 +60,11 @@ class PlacedWork:
         self._roots = self._functions.mapped(lambda function: roots.get(function, function))
 
     def by_place(self, rows: Ints) -> Iterator[tuple[Target, Ints, Ints | None]]:
-        """Yield functions, or else lines: the target, its part of *rows*, and the work that goes with it.
+        """Yield functions or lines: the target, its part of *rows*, and the work that disappears with them.
 
         A function is joined with those that only it calls, unless nearly all *rows* are in one of them. The
-        work is None if the place does much other work. The lines of a training function differ in theirs,
-        unless they are adjacent.
+        work is None if the place does much other work. In a training function, lines that are not adjacent
+        have different work.
         """
         for _, own in grouped(rows, self._roots[rows]):
             target = Target("function", self._calling(own))
@@ -163,8 +163,8 @@ class PlacedWork:
     def of_cause(self, rows: Ints) -> list[tuple[str, Target, Ints]]:
         """Return the places that have nearly all *rows* of a cause, each with its target and all its work.
 
-        The list is empty if no place has other work, or if much of the cause is in places that do much other
-        work or that have few of the rows: the target of the cause includes all of them.
+        The list is empty if no place has other work. It is also empty if much of the cause is in places with
+        much other work or with few of the rows, because the target of the whole cause is then better.
         """
         segments, cause_ns = self._segments, sum_ns(self._segments, rows)
         parts = [

@@ -69,9 +69,9 @@ def slack_columns(result: Result, workload: Workload) -> Columns:
 class _Events:
     """The start and end events of a schedule's rows, and the waits between events.
 
-    *end* is each row's end event. The start of a row that is *apart* is the event before it; other rows have
-    a single event, because the end of a computation moves with its start. A rank's events are contiguous, and
-    after all rows come events for the arrivals that collectives waited for. *waits* (before, after, gap;
+    *end* is each row's end event. For a row that is *apart*, the previous event is its start. Other rows have
+    only an end event, because the end of a computation moves with its start. A rank's events are contiguous,
+    and after all rows come events for the arrivals that collectives waited for. *waits* (before, after, gap;
     sorted by before) are the waits of communication: event *before* may happen *gap* later without delaying
     event *after*. If the step *repeats*, a rank that begins the step late was still running the previous
     step.

@@ -143,7 +143,7 @@ class Costs:
 class Chip:
     """A chip: *peak_flops* per second by precision, memory, and *costs* by software stack.
 
-    * *source* names the origin of the peaks. *precision* is the default of training.
+    * *source* names the origin of the peaks. *precision* is the default precision for training.
     * *devices* are the names of the chip in traces.
     * *network* is the preset of the chip's usual node (``""``: none), and *host* is the host of this node,
       for CPU offload.

@@ -149,7 +149,7 @@ def _meeting(plan: Plan) -> Mapping[int, int]:
 
 @dataclass(frozen=True)
 class _Segments:
-    """The *kernels* of a graph (rows), and each kernel's segment, which lies between two collectives.
+    """The rows of a graph's *kernels*, and the segment (between two collectives) of each kernel.
 
     *variation* contains the relative standard deviation of each segment, and *meeting* contains the number of
     ranks that synchronise at the end of the segment.

@@ -223,7 +223,7 @@ class _Lowering:
         return node
 
     def _past(self, block: _Block, nodes: dict[int, None]) -> None:
-        """Let the thread block depend on *nodes* alone; data sent before can no longer carry signals."""
+        """Let the thread block depend only on *nodes*; earlier data can no longer carry later signals."""
         block.frontier.nodes = nodes
         block.stale.update(block.frontier.pending)
 

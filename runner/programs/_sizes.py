@@ -41,7 +41,7 @@ def program_ops(program: Program, size_bytes: int) -> int:
 
 
 class Sizes:
-    """The chunks of *program* and the bytes its ops move, for a collective of *size_bytes* (ASTRA-sim's).
+    """The chunks of *program* and the bytes that its ops move, for a collective of *size_bytes*.
 
     Raises `ConfigError` for a size that the chunks do not divide.
     """

@@ -64,7 +64,7 @@ def _positions(frame: FrameType | None) -> list[_Position]:
 
 
 class _Rows:
-    """Rows of integers with a limited number; above the limit, every second sample is dropped."""
+    """A limited number of rows of integers; when the limit is reached, every second sample is dropped."""
 
     def __init__(self, columns: int) -> None:
         self._format = struct.Struct(f"{columns}q")

@@ -439,7 +439,7 @@ def while_working(name: str) -> list[tuple[Output, Any, Any]]:
 
 
 class Works(Generic[_W]):
-    """Work in progress, by the page that waits for it."""
+    """Work in progress, stored by the name of the page that waits for it."""
 
     def __init__(self) -> None:
         self._by_page: dict[str, _W] = {}

@@ -485,7 +485,7 @@ def _setup_of(
 def _begins_as(own: Setup, title: str, networks: Networks) -> str | None:
     """Return a network in *networks* whose hidden keys equal those of *own*, or None.
 
-    A form that starts from this network can express *own*. The name *title* is tried first.
+    If the form starts from this network, its fields can describe *own*. The name *title* is tried first.
     """
     likely = [name for name in networks.names if title in {name, Path(name).stem}]
     for name in [*likely, first_form(("",)).setup.network_preset]:

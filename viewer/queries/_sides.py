@@ -241,7 +241,7 @@ def open_source(view: StudyView, value: str) -> OpenRun:
 def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
     """Return the steps of captures with several steps as options, the newest capture first.
 
-    *before* is the prefix of values, and *lead* that of labels.
+    Values begin with *before*, and labels with *lead*.
     """
     items = []
     for capture in study.trace_sets()[::-1]:
@@ -257,7 +257,7 @@ def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
 def _runs(study: Study, before: str, lead: str) -> list[dict[str, str]]:
     """Return the newest runs of *study* as options, the newest first.
 
-    *before* is the prefix of values, and *lead* that of labels.
+    Values begin with *before*, and labels with *lead*.
     """
     return [
         {"value": f"{before}{info.id}", "label": f"{lead}{run_text(info, workload=True)}"}

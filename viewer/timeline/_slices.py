@@ -221,7 +221,7 @@ def _names_of(
 def _operators(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Return a code for each slice's operator, and the names of operators.
 
-    A node without one, such as host time, has the start of its own name.
+    For a node without an operator, such as host time, the first part of its name is used.
     """
     code, names = pd.factorize(nodes["operator"])
     other, others = pd.factorize(nodes["name"])

@@ -345,7 +345,7 @@ def _pooled(rates: Rates, on: Flags) -> float:
 
 
 def _path_rates(table: Floats, on: Flags) -> Floats:
-    """Return the rate of each path of *table* (paths, sizes) relative to those not *on*, NaN if unknown."""
+    """Return the log rate of each path of *table* (paths, sizes) relative to paths outside *on*, or NaN."""
     against = table - _nanmedian(table[~on], 0)
     return against[:, 0] if against.shape[1] == 1 else _nanmean(against, 1)
 

@@ -81,7 +81,7 @@ def causes(replay: Replay, slowdowns: Slowdowns) -> list[StragglerCause]:
 
 @dataclass(frozen=True)
 class _Effect:
-    """Each step's slowdown with a cause *alone*, and a mask of the steps it makes *slow*."""
+    """Each step's slowdown with only one cause (*alone*), and a mask of steps that the cause makes *slow*."""
 
     alone: npt.NDArray[np.float64]
     slow: npt.NDArray[np.bool_]

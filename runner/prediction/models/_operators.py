@@ -221,8 +221,8 @@ class _Sizes:
     ) -> Iterator[Item]:
         """Yield a matmul, after the cast of its input; *matrices* matrices divide the rows.
 
-        If *gathers* is given, its collectives gather the rows of the input. The ranks cast their own rows
-        before.
+        If *gathers* is given, its collectives gather the rows of the input. Before the gather, each rank
+        casts its own rows.
         """
         operand, size = self.plan.operand_bytes, self.plan.element_bytes
         if operand < size:

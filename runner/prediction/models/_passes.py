@@ -64,7 +64,7 @@ class Passes:
         return block
 
     def backward(self, chunk: int, *, half: str = "B", reduces: bool = False) -> Block:
-        """Return the backward pass, or a *half* of the pass: only ``I`` (inputs) or only ``W`` (weights).
+        """Return the backward pass, or a *half*: gradients of only inputs (``I``) or only weights (``W``).
 
         If *reduces* is true, gradients are reduced after each layer, as for the last micro-batch of a step.
         """

@@ -23,8 +23,8 @@ struct Window {
         return turns > 0 && turn * line > 1 ? count / (turns * turn + (count - turns) / line) : line;
     }
     // Return the lag of acknowledgements behind data; acknowledgements begin half a round trip after the
-    // data. The lag multiplied by the rate is the fraction of acknowledgements that are missing when all data
-    // has left.
+    // data. When all data has left, the fraction of acknowledgements that have not arrived is the lag
+    // multiplied by the rate.
     double lag() const { return rtt / 2 / (count * bytes); }
 };
 

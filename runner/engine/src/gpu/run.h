@@ -59,7 +59,7 @@ struct Kernel {
 struct ComputeKernel {
     std::uint64_t id = 0;
     std::int32_t gpu = 0;
-    Fs duration = 0;          // duration alone on the GPU
+    Fs duration = 0;          // if no other kernel runs on the GPU
     double memory_share = 0;  // share of the memory bandwidth that the kernel needs with all units active
     std::uint32_t begun = 0, left = 0, all = 0;
 };

@@ -141,7 +141,7 @@ class Program {
     std::vector<std::uint64_t> ids_;  // node ids; empty if ids are consecutive
     std::vector<Own> nodes_;
     std::vector<Kind> kinds_;
-    std::vector<std::uint32_t> many_kinds_;  // kind of each node, if there are too many kinds for `Own`
+    std::vector<std::uint32_t> many_kinds_;  // kind of each node, used if `Own::kind` is too small
     std::vector<Facts> facts_;
     std::string names_;
     std::vector<std::size_t> name_ends_;

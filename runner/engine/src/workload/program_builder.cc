@@ -139,7 +139,7 @@ void ProgramBuilder::link() {
 }
 
 std::uint32_t ProgramBuilder::index_of(std::uint64_t id, std::uint32_t child) const {
-    const std::uint64_t guess = id - program_.first_id_;  // correct if ids are consecutive
+    const std::uint64_t guess = id - program_.first_id_;  // the right index if ids are consecutive
     if (guess < program_.size() && program_.id(static_cast<std::uint32_t>(guess)) == id)
         return static_cast<std::uint32_t>(guess);
     const auto& ids = program_.ids_;
