@@ -71,8 +71,13 @@ def spread(model, mesh):
 def parse_arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--tensor", type=int, default=1, help="ranks that share a layer's matrices")
-    parser.add_argument("--batch", type=int, default=2, help="sequences for each group of such ranks")
+    parser.add_argument(
+        "--tensor",
+        type=int,
+        default=1,
+        help="tensor parallelism: number of ranks that share a layer's matrices",
+    )
+    parser.add_argument("--batch", type=int, default=2, help="sequences per group of tensor-parallel ranks")
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)

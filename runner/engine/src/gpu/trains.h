@@ -106,7 +106,7 @@ class Inlet {
     }
 
     void look() {
-        if (clock_->now() != due_) return;  // replaced by an earlier wake-up
+        if (clock_->now() != due_) return;  // an earlier wake-up replaced this one
         due_ = -1;
         share();
         // 1 fs for the rounding error of the division.
