@@ -42,7 +42,7 @@ def algorithm_command() -> None:
     """
 
 
-@algorithm_command.command("inspect")
+@algorithm_command.command("inspect", short_help="Show steps, messages, bounds and proof of PROGRAM.")
 @_source
 @_collective
 @_ranks
@@ -88,7 +88,7 @@ def inspect_command(
         print_remarks("Note", (*found.remarks, *proof.cautions))
 
 
-@algorithm_command.command("prove")
+@algorithm_command.command("prove", short_help="Prove that PROGRAM is correct.")
 @click.argument("sources", metavar="PROGRAM...", nargs=-1, required=True)
 @_collective
 @_ranks
@@ -116,7 +116,7 @@ def prove_command(
     return 0 if all(proof.holds for proof in proofs) else 1
 
 
-@algorithm_command.command("export")
+@algorithm_command.command("export", short_help="Write PROGRAM as Chakra graphs or MSCCL XML.")
 @_source
 @_collective
 @_ranks

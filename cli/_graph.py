@@ -140,8 +140,8 @@ def graph_command(
     Without options, `graph` prints counts. With TEXT, `graph` lists the longest nodes with TEXT in their
     name, operator or module, or the node with the id TEXT. With --node, `graph` shows the dependencies and
     dependents of a node in a run, with the kind of each edge; --fold summarises the dependencies. With -o,
-    `graph` exports the graph: to Parquet, the nodes of all ranks (or their edges, if the name of FILE ends
-    in .edges.parquet); to GraphML and DOT, one rank.
+    `graph` exports the graph. Parquet contains the nodes of all ranks, or the edges if the name of FILE ends
+    in .edges.parquet. GraphML and DOT contain one rank.
     """
     from ..runner import Study
 

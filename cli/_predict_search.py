@@ -85,7 +85,7 @@ _choices = joined(
 """The options that restrict the plans to try."""
 
 
-@click.command("search")
+@click.command("search", short_help="Find the best parallelism for a number of GPUs.")
 @plan_file_options
 @click.option(
     "--model",

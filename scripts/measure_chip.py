@@ -155,7 +155,7 @@ def _timed(
 
 
 def launch_times(device: torch.device) -> tuple[tuple[int, ...], list[float], list[float]]:
-    """Return counts of tiny kernels, the host's times to launch them, and the device's to run a graph."""
+    """Return numbers of tiny kernels, the host's launch times, and the device's times in a CUDA graph."""
     import torch  # noqa: PLC0415
 
     small = torch.zeros(1, device=device)

@@ -87,7 +87,7 @@ class SimulateWork:
 
 
 def setting_of(request: Request, candidate: Candidate) -> Setting:
-    """Return the setting of *candidate* for a prediction."""
+    """Return the input of a prediction (`Setting`) for *candidate*."""
     cluster = request.clusters[candidate.cluster]
     plan = Plan(
         **dict(zip(CHOICES, candidate.choices, strict=True)),

@@ -95,7 +95,7 @@ def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> s
 
 
 def _period(slow: npt.NDArray[np.bool_]) -> int:
-    """Return the period of *slow* steps, with few exceptions; 0 if there is none."""
+    """Return the period at which steps are *slow* (exceptions are rare), or 0 if there is none."""
     gaps = set(np.diff(np.flatnonzero(slow)).tolist())
     if slow.sum() >= _MIN_REPEATS and len(gaps) == 1:
         return int(gaps.pop()) if gaps != {1} else 0

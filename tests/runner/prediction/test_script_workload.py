@@ -116,7 +116,7 @@ def test_pipeline_stages_represent_other_pipelines():
 
 
 def test_rank_unlike_its_representative_is_refused():
-    with pytest.raises(TraceError, match=r"rank 3 .* communicates differently"):
+    with pytest.raises(TraceError, match=r"Rank 3 .* communicates differently"):
         script_workload([sends(0, (0, 2)), receives(2, (0, 2)), receives(3, (1, 3), size=8)])
 
 
