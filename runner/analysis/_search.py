@@ -180,7 +180,7 @@ def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int |
 
 
 def _similar_rows(nodes: pd.DataFrame, of: pd.DataFrame, row: int, rank: int) -> Ints:
-    """Return the rows of *nodes* that share the properties of *row* of *of*, by start."""
+    """Return the rows of *nodes* with the same properties as row *row* of the table *of*, by start."""
     rows = np.flatnonzero(nodes["rank"].to_numpy() == rank)
     part = nodes.iloc[rows]
     alike = np.ones(len(rows), bool)
