@@ -159,11 +159,40 @@ _TEXTS = {name: text for section in _SECTIONS.values() for name, text in section
 _NAMES = [*_TEXTS, *_HIDDEN]
 
 
+class _Help(click.HelpFormatter):
+    """Help texts whose lines do not break at the hyphens of names, such as ``algorithm.all-reduce``."""
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(_with_whole_words(text))
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write names and their texts in two columns."""
+        super().write_dl([(name, _with_whole_words(text)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """Return the help."""
+        return super().getvalue().replace(_WHOLE_HYPHEN, "-")
+
+
+_WHOLE_HYPHEN = "\u2011"  # a line does not break after this hyphen
+
+
+def _with_whole_words(text: str) -> str:
+    return text.replace("-", _WHOLE_HYPHEN)
+
+
+class _Context(click.Context):
+    formatter_class = _Help
+
+
 class _Sections(click.Group):
     """Lists commands by purpose, and imports a command's module on first use.
 
     Importing all of them would load most libraries, which takes longer than many commands.
     """
+
+    context_class = _Context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all visible commands, in the order of a workflow."""
@@ -177,6 +206,8 @@ class _Sections(click.Group):
         module = _imported(f"_{_MODULES.get(name, name)}")
         command: click.Command = getattr(module, f"{name}_command")
         command.short_help = _TEXTS.get(cmd_name, "")
+        for one in (command, *getattr(command, "commands", {}).values()):
+            one.context_class = _Context
         return command
 
     def resolve_command(

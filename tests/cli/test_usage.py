@@ -217,6 +217,14 @@ def test_an_option_of_another_command_leads_to_it(capsys, command, option):
     assert capsys.readouterr().err.endswith(f"Next: {_ELSEWHERE[command, option]}\n")
 
 
+@pytest.mark.parametrize("command", [["algorithm", "prove"], ["emulate"], ["predict"], ["compare"]])
+def test_the_help_does_not_break_names_at_hyphens(command, capsys):
+    assert command_line.run(*command, "--help") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert not [line for line in lines if line.endswith("-")]
+    assert "\u2011" not in "".join(lines)
+
+
 def test_an_unknown_choice_suggests_the_closest_value(made, capsys):
     for option, wrong, hint in (("--view", "advic", "advice"), ("--format", "jsn", "json")):
         assert command_line.run("summary", made, option, wrong) == 2
