@@ -133,11 +133,13 @@ def diff_command(
     BEFORE@all with AFTER@all and --fail-if.
     """
     from ..runner import diff_steps, read_side
-    from ..runner.analysis import judge, parse_limit
+    from ..runner.analysis import check_side, judge, parse_limit
 
     asked = [parse_limit(text) for text in limits]
     if not asked and (strict or junit_file is not None):
         raise UsageError("--strict and --junit require a limit. Next: add --fail-if 'step > +3%'.")
+    for text in (base, other):
+        check_side(text)
     sides = []
     for text in (base, other):
         with stage(f"read {text}") as status:

@@ -140,6 +140,7 @@ if TYPE_CHECKING:
     from .before_after import Judgement as Judgement
     from .before_after import Side as Side
     from .before_after import StepDiff as StepDiff
+    from .before_after import check_side as check_side
     from .before_after import diff_steps as diff_steps
     from .before_after import judge as judge
     from .before_after import parse_limit as parse_limit

@@ -422,6 +422,22 @@ def test_wrong_usage_has_a_next_step(runs, capsys):
     assert command_line.run("diff", "no-such-study", runs[0]) == 60
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["no-such-study"], (60, "no-such-study")),
+        (["STUDY@no-such-run"], (60, "no-such-run")),
+        (["STUDY", "--fail-if", "steps > +3%"], (2, "did you mean 'step'")),
+        (["STUDY", "--fail-if", "kind:computes > +3%"], (2, "did you mean 'compute'")),
+    ],
+)
+def test_wrong_names_are_errors_before_the_sides_are_read(made, words, error, capsys, monkeypatch):
+    monkeypatch.setattr("chakrascope.runner.read_side", lambda *_: pytest.fail("a side is read"))
+    named = [word.replace("STUDY", str(made.study.path)) for word in words]
+    assert command_line.run("diff", made.study.path, *named) == error[0]
+    assert error[1] in capsys.readouterr().err
+
+
 def test_the_doctor_writes_junit(tmp_path, capsys):
     graph = Path(__file__).parent.parent / "data" / "converter" / "chakra" / "public"
     file = tmp_path / "junit.xml"

@@ -7,6 +7,7 @@ from ._diff import diff_steps as diff_steps
 from ._limits import Judgement as Judgement
 from ._limits import judge as judge
 from ._limits import parse_limit as parse_limit
+from ._sides import check_side as check_side
 from ._sides import read_side as read_side
 from ._sides import side_of as side_of
 from ._sides import step_numbers as step_numbers

@@ -18,7 +18,7 @@ from ....support.table import Ints
 from ..._notebook import Bar, Figure, bars, block, html_table
 from .._choices import PARTS
 from ._noise import MIN_STARTS, Differences, Layout, differences
-from ._step import Step
+from ._step import FIGURES, Step
 
 _BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}
 SHORT = "short pieces"
@@ -154,14 +154,14 @@ class StepDiff:
         ]
         table = self._compared(pd.DataFrame({"quantity": names}), *sides)
         # A count or size that is the same in all steps of a side has no noise.
-        sure = np.array([name in _UNITS for name in names])
+        sure = np.array([FIGURES[name] != "ns" for name in names])
         for side in sides:
             sure &= np.ptp(side, axis=1) == 0
         for column in ("low_ns", "high_ns"):
             table.loc[sure, column] = table.loc[sure, "delta_ns"]
         verdicts = np.select([table["delta_ns"] > 0, table["delta_ns"] < 0], ["more", "less"], "same")
         table["verdict"] = table["verdict"].where(~sure, verdicts)
-        table.insert(1, "unit", [_UNITS.get(name, "ns") for name in names])
+        table.insert(1, "unit", [FIGURES[name] for name in names])
         named: pd.DataFrame = table.rename(columns={name: name.removesuffix("_ns") for name in _FIGURES})
         return named
 
@@ -431,9 +431,6 @@ def _largest_row(rows: pd.DataFrame, delta_ns: int) -> pd.Series | None:
     alike = rows[np.sign(rows["delta_ns"]) == np.sign(delta_ns)]
     chosen = alike if sure.empty else sure
     return None if chosen.empty else chosen.iloc[0]
-
-
-_UNITS = {"bytes": "bytes", "memory": "bytes", "collectives": "count", "nodes": "count"}
 
 
 def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) -> StepDiff:

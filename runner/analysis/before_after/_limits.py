@@ -12,9 +12,11 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from ....converter.chakra import KINDS
 from ....errors import UsageError, did_you_mean
 from ....support import bytes_text, change_text, duration_text, parse_duration, parse_number, parse_size
 from ._diff import StepDiff
+from ._step import FIGURES
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
@@ -72,6 +74,7 @@ def parse_limit(text: str) -> Limit:
     if match is None:
         raise UsageError(f"'{text}' is not a limit; {_HELP}.")
     quantity, sign, value = match["quantity"], match["sign"], match["value"]
+    _check_name(quantity)
     signed = value[0] in "+-"
     size, factor = value[signed:], -1 if value[0] == "-" else 1
     if size.endswith("%") and not signed:
@@ -92,10 +95,19 @@ def parse_limit(text: str) -> Limit:
         raise UsageError(f"The limit '{text}' cannot be read: {error} Next: {_HELP}.") from error
 
 
+def _check_name(quantity: str) -> None:
+    """Raise `UsageError` for a quantity that no step has; the names of operators, for example, vary."""
+    of, colon, name = quantity.partition(":")
+    if colon and of == "kind" and name not in KINDS:
+        raise UsageError(f"There is no kind '{name}'{did_you_mean(name, KINDS)}")
+    if not (colon and of in (*_TABLES, *_OF_THE_PATH)) and quantity not in FIGURES:
+        choices = [*FIGURES, *(f"{of}:NAME" for of in (*_TABLES, *_OF_THE_PATH))]
+        raise UsageError(f"There is no quantity '{quantity}'{did_you_mean(quantity, choices)}")
+
+
 def _reader(quantity: str) -> Callable[[str], Fraction | int]:
-    if quantity in ("bytes", "memory"):
-        return parse_size
-    return parse_number if quantity in ("collectives", "nodes") else parse_duration
+    readers = {"bytes": parse_size, "count": parse_number}
+    return readers.get(FIGURES.get(quantity, ""), parse_duration)
 
 
 def judge(found: StepDiff, limits: Sequence[Limit]) -> list[Judgement]:
@@ -179,10 +191,9 @@ def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
     table = found.figures
     rows = table[table["quantity"] == quantity]
     if rows.empty:
-        choices = [*table["quantity"], *(f"{of}:NAME" for of in (*_TABLES, *_OF_THE_PATH))]
-        lacks = " (no capture records it)" if quantity == "memory" else ""
         raise UsageError(
-            f"The two sides have no common quantity '{quantity}'{lacks}{did_you_mean(quantity, choices)}"
+            f"The two sides have no common quantity '{quantity}' (no capture records it). Next: choose one "
+            f"of {', '.join(table['quantity'])}."
         )
     return {str(key): value for key, value in rows.iloc[0].items()}
 
@@ -206,6 +217,5 @@ def _change(quantity: str, base: int, other: int) -> str:
 
 
 def _text_of(quantity: str) -> Callable[[float], str]:
-    if quantity in ("bytes", "memory"):
-        return bytes_text
-    return (lambda value: f"{value:,}") if quantity in ("collectives", "nodes") else duration_text
+    texts: dict[str, Callable[[float], str]] = {"bytes": bytes_text, "count": "{:,}".format}
+    return texts.get(FIGURES.get(quantity, ""), duration_text)

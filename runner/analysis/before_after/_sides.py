@@ -33,9 +33,21 @@ def read_side(text: str, progress: Progress | None = None) -> Side:
     for missing items.
     """
     folder, what = _split(text)
-    is_trace = folder.exists() and not Study.is_study(folder)
-    study = study_of_traces([folder]) if is_trace else Study.open(folder)
+    study = study_of_traces([folder]) if _is_trace(folder) else Study.open(folder)
     return side_of(study, what, name=text, progress=progress)
+
+
+def check_side(text: str) -> None:
+    """Raise the errors of `read_side` for names that do not exist, without reading a trace or a step."""
+    folder, what = _split(text)
+    if not _is_trace(folder):
+        study = Study.open(folder)
+        for part in side_parts(study, what)[0]:
+            list(_makers(study, part))  # making a reader checks the names
+
+
+def _is_trace(folder: Path) -> bool:
+    return folder.exists() and not Study.is_study(folder)
 
 
 def _split(text: str) -> tuple[Path, str]:

@@ -20,6 +20,15 @@ from .._equal_ranks import group_members, represented_ranks
 from .._streams import busy_kinds, exclusive_ns
 from .._summary import rank_times
 
+FIGURES: Mapping[str, str] = {
+    **dict.fromkeys(("step", "compute", "communication", "exposed", "overlap", "copies"), "ns"),
+    **dict.fromkeys(("idle", "wait", "transfer"), "ns"),
+    "bytes": "bytes",
+    "collectives": "count",
+    "nodes": "count",
+    "memory": "bytes",
+}
+"""The unit of each figure of a step; ``memory`` is missing if no capture records it."""
 _NOTHING = "(none)"
 _TIMES = ["count", "time_ns", "on_path_ns"]
 _ON_HOST = ("host", "sync")
