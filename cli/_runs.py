@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ..errors import UsageError
 from ..support import bytes_text, duration_text
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 
     from ..runner import Study, Workspace
 
+# The options for each list that `runs` prints, by parameter name.
+_OPTIONS = {
+    "cached studies": ("clear_traces",),
+    "studies": ("find", "list_studies", "begun", "name", "tags", "note"),
+    "background jobs": ("list_jobs", "log_of", "cancel", "resume"),
+    "runs": ("find", "run_id", "label", "tags", "note", "to_delete"),
+}
 _JOB_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simulated_ns", "message", "run"]
 
 
@@ -80,25 +88,26 @@ def runs_command(
     annotates and deletes runs, cancels and resumes jobs, and describes studies. The first letters of an ID
     are enough if no other ID begins with them.
     """
-    if clear_traces:
-        from ..runner import clear_cached_traces
-
-        console.print_text(f"Deleted {bytes_text(clear_cached_traces())} of cached studies.")
-        return
     if not folders:
-        _refuse_without_folder(
-            {"--jobs": list_jobs, "--log": log_of, "--cancel": cancel, "--run": run_id, "--new": begun}
-        )
-        _print_cached(output_format)
+        _refuse_other_options("cached studies")
+        if clear_traces:
+            from ..runner import clear_cached_traces
+
+            console.print_text(f"Deleted {bytes_text(clear_cached_traces())} of cached studies.")
+        else:
+            _print_cached(output_format)
         return
     if list_studies or begun is not None or name is not None or not _is_study(folders):
+        _refuse_other_options("studies")
         _studies(folders, find, begun=begun, name=name, tags=tags, note=note, output_format=output_format)
         return
 
     from ..runner import Study
 
+    lists_jobs = list_jobs or log_of is not None or cancel is not None or resume
+    _refuse_other_options("background jobs" if lists_jobs else "runs")
     study = Study.open(folders[0])
-    if list_jobs or log_of is not None or cancel is not None or resume:
+    if lists_jobs:
         _jobs(study, log_of, cancel, output_format, resume=resume)
         return
     if (run_id is None) != (label is None and note is None and not tags):
@@ -113,10 +122,19 @@ def runs_command(
     _print_runs(study, find, output_format)
 
 
-def _refuse_without_folder(given: dict[str, object]) -> None:
-    for option, value in given.items():
-        if value:
-            raise UsageError(f"{option} needs a STUDY or a FOLDER. Next: chakrascope runs STUDY {option} ...")
+def _refuse_other_options(listed: str) -> None:
+    """Raise `UsageError` for an option that the list of *listed* would ignore."""
+    ctx = click.get_current_context()
+    used = {*_OPTIONS[listed], "folders", "output_format"}
+    for option in ctx.command.params:
+        name = str(option.name)
+        if name in used or ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        text = option.opts[0]
+        if listed == "cached studies":
+            raise UsageError(f"{text} needs a STUDY or a FOLDER. Next: chakrascope runs STUDY {text} ...")
+        lists = " and ".join(lists for lists, names in _OPTIONS.items() if name in names)
+        raise UsageError(f"{text} applies to {lists}, but this call lists {listed}. Next: leave it out.")
 
 
 def _is_study(folders: tuple[Path, ...]) -> bool:

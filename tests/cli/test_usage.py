@@ -120,6 +120,10 @@ def test_help_documents_the_exit_codes(capsys):
         (["timeline", "study", "--ranks", "3-1"], 2, "such as 3 or 0-7"),
         (["runs", ".", "--studies", "--note", "x"], 2, "--study NAME"),
         (["runs", "no-such-study", "--jobs"], 60, "no-such-study"),
+        (["runs", "--study", "x"], 2, "--study needs a STUDY or a FOLDER"),
+        (["runs", "--find", "x"], 2, "--find needs a STUDY or a FOLDER"),
+        (["runs", ".", "--studies", "--run", "x"], 2, "--run applies to runs, but this call lists studies"),
+        (["runs", ".", "--clear-traces"], 2, "--clear-traces applies to cached studies"),
         (
             ["run", "--queue", "--workload-configuration", "w", "--network", "ring-2"],
             2,
