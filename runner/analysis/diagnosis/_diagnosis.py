@@ -108,9 +108,9 @@ def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
     still: list[Stall] = []
     rates = _rates(messages, remarks)
     if rates is not None:
-        parts, rates = slow_parts(rates)
+        parts, incasts, rates = slow_parts(rates)
         parts, echoes = _without_echoes(parts, rates)
-        remarks += echoes
+        remarks += [*echoes, *map(_of_incast, incasts)]
         still, paused = stalls(rates)
         remarks += paused
         nics = count_text(len(messages.nics), "NIC")
@@ -196,6 +196,15 @@ def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart]
         else:
             kept.append(part)
     return kept, remarks
+
+
+def _of_incast(part: SlowPart) -> str:
+    """Return a remark on a NIC that may receive slowly only because of several senders at once."""
+    return (
+        f"{_capital(part.suspect.name)} reaches only {share_text(part.factor)} of its peers' rate, which "
+        "several senders at once (incast) can also cause. Next: run a workload in which one rank at a time "
+        "sends to it, such as `chakrascope generate ring-shift`."
+    )
 
 
 def _other_direction(suspect: Suspect, rates: Rates) -> Flags:

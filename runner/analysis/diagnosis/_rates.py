@@ -145,10 +145,11 @@ def _times(messages: Messages, paths: int) -> Ints:
     return np.arange(len(messages)) * number // max(1, len(messages))
 
 
-def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
+def slow_parts(rates: Rates) -> tuple[list[SlowPart], list[SlowPart], Rates]:
     """Return the NICs and links that are always slow, slowest first, and the *rates* with these applied.
 
-    A suspect is reported if it explains the rates better than any other suspect in nearly all draws of
+    The second list is a NIC that receives slowly, but maybe because of several senders at once (incast). A
+    suspect is reported if it explains the rates better than any other suspect in nearly all draws of
     intervals, and if its slowdown exceeds the differences between paths of a healthy network. To avoid false
     alarms from the number of suspects, its effect must also exceed the largest effect of any suspect with
     paths permuted at random.
@@ -156,15 +157,17 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
     suspects = suspects_of(rates.messages, rates.sharing.paths)
     parts = _slow_together(rates, suspects)
     if parts:
-        return parts, rates.with_slow([(part.suspect, part.factor) for part in parts])
+        return parts, [], rates.with_slow([(part.suspect, part.factor) for part in parts])
     while suspects and len(parts) < _MAX_SLOW:
         part = _slowest(rates, suspects)
         if part is None:
             break
+        if _may_be_incast(rates, part):
+            return parts, [part], rates
         parts.append(part)
         rates = rates.with_slow([*rates.applied, (part.suspect, part.factor)])
         suspects = [one for one in suspects if one.name != part.suspect.name]
-    return parts, rates
+    return parts, [], rates
 
 
 def _slow_together(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
@@ -249,8 +252,6 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
         return None
     if suspect.on.sum() >= _SEVERAL and _explained(medians, tables[best], suspect.on) < _MIN_EXPLAINED:
         return None
-    if suspect.receives and not suspect.sends and _may_be_incast(rates, suspect, factor):
-        return None
     chance = _chance(rng, medians, suspects, suspect)
     if chance > _SIGNIFICANT:
         return None
@@ -260,13 +261,14 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
     return SlowPart(suspect, factor, low, high, confidence, chance, evidence)
 
 
-def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
+def _may_be_incast(rates: Rates, part: SlowPart) -> bool:
     """Return whether several senders at once (incast) explain why a NIC receives slowly.
 
     With several senders, even a healthy NIC receives below its rate. A slow NIC is also slow with a single
     sender.
     """
-    if factor < 1 - _INCAST:
+    suspect, factor = part.suspect, part.factor
+    if suspect.sends or not suspect.receives or factor < 1 - _INCAST:
         return False
     alone = rates.large & (rates.sharing.senders() <= _ALONE)
     own = suspect.on[rates.sharing.path_of]

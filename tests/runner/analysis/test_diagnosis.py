@@ -179,8 +179,13 @@ def test_a_sound_nic_receives_less_while_several_send_to_it(at_once, alone, name
                 sound = 400 if one else 1200
                 took = sound / ((alone if one else at_once) if dst == 0 else 1.0)
                 rows.append((src, dst, 400_000, 3000 * turn, 3000 * turn + round(took)))
-    parts, _ = slow_parts(measure_rates(messages_of(flows(*rows))))
+    result = flows(*rows)
+    parts, incasts, _ = slow_parts(measure_rates(messages_of(result)))
     assert [part.suspect.name for part in parts] == ["NIC of rank 0, receiving"] * named
+    assert [part.suspect.name for part in incasts] == ["NIC of rank 0, receiving"] * (not named)
+    found = NoisyRun.make(operation=CollectiveType.ALL_TO_ALL)._with(flows=result.flows).diagnosis()
+    remark = "NIC of rank 0, receiving reaches only .* which several senders at once"
+    assert any(re.match(remark, text) for text in found.remarks) != named
 
 
 @given(seeds, st.sampled_from(OPERATIONS), st.integers(0, 3), st.floats(0.2, 0.8))
