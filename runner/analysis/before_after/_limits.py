@@ -106,7 +106,7 @@ def _check_name(quantity: str) -> None:
 
 
 def _reader(quantity: str) -> Callable[[str], Fraction | int]:
-    readers = {"bytes": parse_size, "count": parse_number}
+    readers: dict[str, Callable[[str], Fraction | int]] = {"bytes": parse_size, "count": parse_number}
     return readers.get(FIGURES.get(quantity, ""), parse_duration)
 
 
