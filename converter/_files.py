@@ -8,13 +8,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import RawIOBase
+from io import BufferedReader
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
+from ..support import open_file
 from ._native import DeviceReader, FormatError, HostReader
 
 _T = TypeVar("_T")
@@ -43,7 +44,7 @@ def stream(path: Path, reader: DeviceReader | HostReader) -> None:
     """
     try:
         with _reading(path):
-            with path.open("rb", buffering=0) as file:
+            with open_file(path) as file:
                 for piece in _pieces(file):
                     reader.feed(piece)
             reader.finish()
@@ -56,11 +57,11 @@ def unpacked(path: Path) -> bytes:
 
     Raises `OSError`, `UnpacksTooFar`, and for truncated or damaged files `EOFError` or `zlib.error`.
     """
-    with path.open("rb", buffering=0) as file:
+    with open_file(path) as file:
         return b"".join(map(bytes, _pieces(file)))
 
 
-def _pieces(file: RawIOBase) -> Iterator[memoryview | bytes]:
+def _pieces(file: BufferedReader) -> Iterator[memoryview | bytes]:
     """Yield the decompressed content of *file* in pieces; a piece is valid until the next piece."""
     buffer = memoryview(bytearray(_PIECE_BYTES))
     length = file.readinto(buffer[:_COMPRESSED_PIECE_BYTES])
@@ -72,7 +73,7 @@ def _pieces(file: RawIOBase) -> Iterator[memoryview | bytes]:
         length = file.readinto(buffer)
 
 
-def _uncompressed(file: RawIOBase, data: bytes) -> Iterator[bytes]:
+def _uncompressed(file: BufferedReader, data: bytes) -> Iterator[bytes]:
     """Yield the decompressed content of all members of a gzip *file* that begins with *data*."""
     member = zlib.decompressobj(_GZIP_WINDOW)
     taken, given = len(data), 0

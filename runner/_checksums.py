@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path, PurePosixPath
 
 from ..errors import StudyError
-from ..support import new_file
+from ..support import new_file, open_file
 
 CHECKSUMS_FILE = "SHA256SUMS"
 _BLOCK = 1 << 20
@@ -41,7 +41,8 @@ def refuse_damaged(
 def _problem(folder: Path, wanted: Callable[[str], bool], needed: Collection[str]) -> tuple[str, str] | None:
     """Return the first damaged file with its damage, or None if no file is damaged."""
     try:
-        text = (folder / CHECKSUMS_FILE).read_bytes().decode("utf-8", "surrogateescape")
+        with open_file(folder / CHECKSUMS_FILE) as content:
+            text = content.read().decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -79,7 +80,7 @@ def _is_inside(name: str) -> bool:
 
 def _digest(file: Path) -> str:
     digest = hashlib.sha256()
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         while block := stream.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()

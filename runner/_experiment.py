@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ..converter import NodeType, Workload, decode_graph, encode_graph, read_et
 from ..converter.chakra import check_attributes, unchanged_files
 from ..errors import ConfigError, WorkloadError
+from ..support import open_file
 from ._sync_points import SyncPoints
 from ._traits import DEFAULT_BACKEND, about_backend
 from .config import (
@@ -345,7 +346,7 @@ def _has_flags(program: bytes | str) -> bool:
     """Return whether a program has flags of dimensions, by a search that is much faster than decoding."""
     if isinstance(program, bytes):
         return _FLAGS in program
-    with Path(program).open("rb") as file:
+    with open_file(program) as file:
         if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -353,12 +354,13 @@ def _has_flags(program: bytes | str) -> bool:
 
 
 def _is_gzip(path: str) -> bool:
-    with Path(path).open("rb") as file:
+    with open_file(path) as file:
         return file.read(2) == b"\x1f\x8b"
 
 
 def _digest_file(path: str) -> str:
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        with open_file(path) as content:
+            return hashlib.sha256(content.read()).hexdigest()
     except OSError as error:
         raise WorkloadError(f"The file {path} cannot be read ({error.strerror}); check the path.") from error

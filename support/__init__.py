@@ -12,6 +12,7 @@ from ._files import load_json as load_json
 from ._files import mapped_in_threads as mapped_in_threads
 from ._files import new_file as new_file
 from ._files import new_folder as new_folder
+from ._files import open_file as open_file
 from ._files import remove_folder as remove_folder
 from ._files import remove_leftover_of as remove_leftover_of
 from ._files import remove_leftovers as remove_leftovers

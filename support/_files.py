@@ -14,8 +14,10 @@ import json
 import os
 import re
 import shutil
+import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -45,10 +47,41 @@ def cache_folder(part: str, environment: Mapping[str, str] = os.environ) -> Path
     return Path(base).expanduser() / "chakrascope" / part
 
 
+def open_file(path: str | Path) -> BufferedReader:
+    """Open the file *path* for reading bytes.
+
+    Raises `OSError`, also for devices and named pipes, which may have no end. `FileNotFoundError` means that
+    nothing has the name, not even a broken link.
+    """
+    return open(path, "rb", opener=_opened)
+
+
+def _opened(path: str, flags: int) -> int:
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK)  # a named pipe would wait for a writer
+    except FileNotFoundError:
+        if os.path.islink(path):
+            raise OSError(errno.ENOLINK, "it is a link to a missing file", path) from None
+        raise
+    if _is_endless(descriptor):
+        os.close(descriptor)
+        raise OSError(errno.ENOTSUP, "it is a device or a named pipe, not a file", path)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def _is_endless(descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    # The pipe between two processes, such as /dev/stdin, has no name.
+    is_pipe = stat.S_ISFIFO(mode) and not os.readlink(f"/proc/self/fd/{descriptor}").startswith("pipe:")
+    return is_pipe or stat.S_ISCHR(mode)
+
+
 def load_json(file: Path) -> Any:
     """Return the JSON value in *file*; raises `OSError`, or `ValueError` for a damaged file."""
     try:
-        return json.loads(file.read_bytes())
+        with open_file(file) as content:
+            return json.loads(content.read())
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 

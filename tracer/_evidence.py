@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
+from ..support import open_file
 from ._trace_set import MAX_RANKS, RankEntry, TraceSet
 
 _FORMAT = "chakrascope-evidence"
@@ -248,7 +249,7 @@ _NEXT = "The file is damaged or truncated: copy the trace set again or capture a
 
 def _contents(path: Path) -> bytes:
     try:
-        with gzip.open(path) as file:
+        with open_file(path) as packed, gzip.open(packed) as file:
             data = file.read(_MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TraceFormatError(f"{path} cannot be decompressed ({error}). {_NEXT}") from None
@@ -357,7 +358,7 @@ def _check(path: Path, part: StepTimes, rank: int) -> None:
 def _documents(path: Path) -> Iterator[bytes]:
     """Yield the content of each gzip member in order; an incomplete last member is dropped."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             rest = file.read(_READ_BYTES)
             while rest:
                 member: Any = zlib.decompressobj(zlib.MAX_WBITS | 16)

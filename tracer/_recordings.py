@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
+from ..support import open_file
 
 
 class RecordedEntry(msgspec.Struct, frozen=True):
@@ -85,7 +86,8 @@ class Recording(msgspec.Struct, frozen=True):
     def load(cls, path: Path) -> Recording:
         """Read the recording in *path*; raises `TraceError` if it cannot be read."""
         try:
-            return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=cls)
+            with open_file(path) as packed, gzip.open(packed) as file:
+                return msgspec.json.decode(file.read(), type=cls)
         except OSError as error:
             raise TraceError(
                 f"{path} cannot be read: {error.strerror or error}. Record the script again."

@@ -16,7 +16,7 @@ from typing import Annotated, NoReturn
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
-from ..support import sync_files, write_file
+from ..support import open_file, sync_files, write_file
 
 MANIFEST_NAME = "manifest.json"
 MAX_RANKS = 1_000_000
@@ -206,7 +206,8 @@ def _contents(file: Path) -> bytes:
                 f"{file} is {size >> 20} MiB, too large for a manifest. "
                 "Give the folder that `chakrascope trace` wrote."
             )
-        return file.read_bytes()
+        with open_file(file) as content:
+            return content.read()
     except FileNotFoundError:
         raise TraceError(
             f"{file.parent} holds no trace set: there is no {MANIFEST_NAME}, which a capture writes last. "

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from ...errors import ConfigError
-from ...support import count_text, duration_text
+from ...support import count_text, duration_text, open_file
 from ..chakra import Graph, NodeType, TextColumn, Workload
 
 VARIABLE = "CHAKRASCOPE_KERNEL_PATTERNS"
@@ -105,11 +105,12 @@ def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
     from ...support.documents import parse_yaml  # noqa: PLC0415
 
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        with open_file(path) as file:
+            content = file.read(_MAX_BYTES + 1).decode("utf-8")
+        if len(content) > _MAX_BYTES:
             raise ConfigError(
                 f"The file of kernel patterns {path} is larger than 1 MiB. Next: keep one entry per library."
             )
-        content = path.read_text(encoding="utf-8")
         if path == _SHIPPED:  # a strict parser would be slower
             libraries = msgspec.yaml.decode(content, type=list[_Library])
         else:

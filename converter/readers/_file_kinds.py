@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
 from ...errors import ChakrascopeError, TraceFormatError, UsageError
-from ...support import load_plugin, plugin_names
+from ...support import load_plugin, open_file, plugin_names
 from .._files import most_unpacked_bytes
 
 # Words that precede a rank's number in file names. A host may also be called worker3, so the first pattern
@@ -124,7 +124,7 @@ def stated_process(path: Path) -> int | None:
 def head_of(path: Path) -> bytes:
     """Return the first megabyte of *path* after decompression, or b"" if *path* cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             data = file.read(_HEAD_BYTES)
         if data.startswith(_GZIP_MAGIC):
             return zlib.decompressobj(zlib.MAX_WBITS | _GZIP_WBITS).decompress(data, _HEAD_BYTES)
@@ -136,7 +136,7 @@ def head_of(path: Path) -> bytes:
 def _tail(path: Path) -> bytes:
     """Return the end of an uncompressed file, where tools that rewrite traces may put the rank."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             if file.read(2) == _GZIP_MAGIC:
                 return b""
             file.seek(max(_HEAD_BYTES, path.stat().st_size - _TAIL_BYTES))

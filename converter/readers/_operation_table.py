@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from gzip import BadGzipFile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import TraceError, TraceFormatError, did_you_mean
+from ...support import open_file
 from ...support.table import Columns, ParquetFile
 from ...tracer import RankEntry, TraceSet, read_step_times
+from .._files import UnpacksTooFar, unpacked
 from ._file_kinds import head_of
 
 OPERATION_TYPES = (
@@ -125,7 +127,7 @@ def _read(path: Path) -> Columns:
     """Return the required and optional columns of the table at *path*, by name."""
     wanted = (*_REQUIRED, *_OPTIONAL)
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             magic = file.read(4)
         if magic == _PARQUET_MAGIC:
             opened = ParquetFile(path)
@@ -133,13 +135,17 @@ def _read(path: Path) -> Columns:
         import pandas as pd  # noqa: PLC0415 - slow to import
 
         frame = pd.read_csv(
-            path,
+            BytesIO(unpacked(path)) if magic.startswith(_GZIP_MAGIC) else path,
             usecols=wanted.__contains__,
             low_memory=False,
-            compression="gzip" if magic.startswith(_GZIP_MAGIC) else None,
+            compression=None,
         )
         return {str(name): frame[name].to_numpy() for name in frame.columns}
-    except (ValueError, EOFError, BadGzipFile, zlib.error) as error:
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror}. Next: check the path.") from error
+    except UnpacksTooFar as error:
+        raise TraceFormatError(f"{path} {error}") from error
+    except (ValueError, EOFError, zlib.error) as error:
         detail = " ".join(str(error).split())[:300].rstrip(".")
         raise TraceFormatError(
             f"{path} cannot be read as a table: {detail}. Next: export it again."

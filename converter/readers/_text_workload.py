@@ -25,6 +25,7 @@ from ..chakra import (
     NodeType,
     Workload,
     communication,
+    read_et,
 )
 
 _EVERYONE, _NOBODY, _NEAR, _FAR = "everyone", "nobody", "consecutive ranks", "ranks far apart"
@@ -201,9 +202,7 @@ def _assumptions(header: _Header, size: int, *, spanning: bool) -> list[str]:
 def _read(path: Path, ns_per_unit: int) -> tuple[_Header, list[tuple[_Layer, str]]]:
     """Read the header and the layers with policies; raises `WorkloadFormatError` naming the line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise WorkloadFormatError(f"{path} cannot be read: {error.strerror}. Check the name.") from error
+        lines = read_et(path).decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise WorkloadFormatError(
             f"{path} is not a text workload: it is not text. Check the name."

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ...errors import ConfigError, did_you_mean
-from ...support import new_folder, write_file
+from ...support import new_folder, open_file, write_file
 from ...support.documents import read_yaml
 from ..engine import ALGORITHMS, COLLECTIVES, WHOLE_ALGORITHMS, is_algorithm
 from ..programs import PROGRAM_NAMES, is_program_name
@@ -246,7 +246,8 @@ def _copy_program(file: Path, folder: Path, name: str) -> str:
 
 def _digest(file: Path) -> str:
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        with open_file(file) as content:
+            return hashlib.sha256(content.read()).hexdigest()
     except OSError as error:
         raise ConfigError(
             f"The custom algorithm {file} cannot be read ({error.strerror}); check the path."

@@ -8,6 +8,7 @@ dimension. One file can thus describe a network to every backend.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support.documents import read_json, read_text
 from ._fabric import SETTINGS, TOPOLOGY_KEYS, Fabric, read_link, read_setting, whole_number
-from ._values import mapping_of, refuse_unknown, shown
+from ._values import MAX_RANKS, check_range, mapping_of, refuse_unknown, shown
 
 _KEYS = ("hosts_per_leaf", "leaves_per_pod", "oversubscription")
 _MOST = 65_000
@@ -225,7 +226,9 @@ def _logical_dims(path: Path) -> list[int]:
     dims = read_json(path, "logical topology").get("logical-dims")
     if not isinstance(dims, list) or not dims:
         raise ConfigError(f'{path}: \'logical-dims\' must be a list such as ["8", "2"].')
-    return [whole_number(item, "logical-dims", str(path)) for item in dims]
+    counts = [whole_number(item, "logical-dims", str(path)) for item in dims]
+    check_range(math.prod(counts), (1, MAX_RANKS), "logical-dims", str(path))
+    return counts
 
 
 def _first_host_link(topology: Fabric) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
-from ...support import parse_bandwidth, parse_duration
+from ...support import open_file, parse_bandwidth, parse_duration
 from ...support.documents import read_yaml
 from ..config import refuse_unknown, reported_at, shown
 from ._namespaces import addresses_of
@@ -307,9 +307,12 @@ def read_token(file: Path | None) -> bytes:
     text = os.environ.get(TOKEN_VARIABLE, "")
     if file is not None:
         try:
-            text = file.expanduser().read_text(encoding="utf-8")
+            with open_file(file.expanduser()) as content:
+                text = content.read().decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"The token file {file} cannot be read ({error}).") from error
+            raise ConfigError(
+                f"The token file {file} cannot be read ({error}); check the path and its permissions."
+            ) from error
     token = text.strip().encode()
     if len(token) < _SHORTEST_TOKEN:
         where = f"the file {file}" if file is not None else f"the environment's {TOKEN_VARIABLE}"

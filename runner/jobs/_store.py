@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import IO, Any, Protocol
 
 from ...converter import Finding
 from ...errors import ConfigError, StudyError
-from ...support import load_json
+from ...support import load_json, open_file
 from .._experiment import Experiment
 from ..study import Study, check_name
 from ._job import ACTIVE, ImportRequest, Job, SweepRequest, read_request, request_of
@@ -51,6 +51,8 @@ CREATE UNIQUE INDEX one_active_job_an_experiment ON jobs (experiment) WHERE stat
 CREATE INDEX jobs_by_state ON jobs (state);
 """
 _COLUMNS = ", ".join(item.name for item in fields(Job))
+_KINDS: Mapping[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "str": str}
+_MAGIC = b"SQLite format 3\0"
 
 
 class Database:
@@ -65,6 +67,7 @@ class Database:
 
         Raises `StudyError` for a file that is damaged, has another version, or is not writable.
         """
+        self._refuse_other_file()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             # isolation_level=None: sqlite3 must not begin transactions by itself.
@@ -83,6 +86,21 @@ class Database:
                 "its permissions. If it is damaged, delete it; finished runs are stored elsewhere."
             ) from error
 
+    def _refuse_other_file(self) -> None:
+        """Raise `StudyError` for a file of another kind: SQLite waits for pipes and overwrites short ones."""
+        try:
+            with open_file(self.path) as file:
+                content = file.read(len(_MAGIC))
+            problem = "" if content in (b"", _MAGIC) else "it is not an SQLite file"
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            problem = error.strerror or str(error)
+        if problem:
+            raise StudyError(
+                f"The job store {self.path} is damaged ({problem}); delete it; the runs are kept."
+            )
+
     def _prepare(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == _VERSION:
@@ -95,13 +113,14 @@ class Database:
 
     def jobs(self, where: str = "1", *values: Any) -> list[Job]:
         """Return the jobs for which the SQL condition *where* holds, oldest first."""
-        if not self.path.is_file():
+        if not os.path.lexists(self.path):
             return []
         with self.transaction() as connection:
             return select(connection, where, *values)
 
     def check(self) -> None:
         """Raise `StudyError` if the file is damaged; writes nothing."""
+        self._refuse_other_file()
         if not self.path.is_file():
             return
         try:
@@ -132,7 +151,14 @@ class Database:
 def select(connection: sqlite3.Connection, where: str, *values: Any) -> list[Job]:
     """Return the jobs for which *where* holds, within a transaction."""
     rows = connection.execute(f"SELECT {_COLUMNS} FROM jobs WHERE {where} ORDER BY id", values)
-    return [Job(*row) for row in rows]
+    return [_job(row) for row in rows]
+
+
+def _job(row: Sequence[Any]) -> Job:
+    for item, value in zip(fields(Job), row, strict=True):
+        if not isinstance(value, _KINDS[str(item.type)]):
+            raise sqlite3.DatabaseError(f"{item.name} of a job is {value!r:.80}")
+    return Job(*row)
 
 
 def update(connection: sqlite3.Connection, identity: int, where: str = "1", /, **values: Any) -> bool:

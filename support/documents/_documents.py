@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 import re
 from collections.abc import Mapping
@@ -13,20 +13,18 @@ from typing import Any
 import yaml
 
 from ...errors import ConfigError
-from ._json import MAX_SHOWN, parse_json, unique_keys
+from .._files import open_file
+from ._json import MAX_SHOWN, parse_json, refuse_halves, unique_keys
 
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 _DEEPEST = 100  # maximum nesting of brackets; PyYAML's time is quadratic in it
 _MAX_DIGITS = 3000
 _MAX_BYTES = 1 << 28
+_MAX_YAML = 1 << 24  # PyYAML reads some 50 kB per second
 _MERGE = "tag:yaml.org,2002:merge"
 _MAX_ALIASED = 100_000  # maximum number of values from aliases, which can exceed the memory in ten lines
 # Errors other than YAMLError that PyYAML raises for a value that does not match its tag or form.
 _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-
-
-# Escaped UTF-16 surrogates, two of which form a character in JSON.
-_HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 
 
 # Numbers with an exponent as in YAML 1.2; PyYAML requires a point and a sign, and reads ``1e30`` as text.
@@ -122,28 +120,25 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.012
 def read_text(path: Path, what: str) -> str:
     """Read the text file *path*, called *what* in errors."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:  # an endless file such as /dev/zero
             raise ConfigError(
                 f"The {what} {path} is larger than {_MAX_BYTES >> 20} MiB; is it the right file?"
             )
-        return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise ConfigError(f"The {what} {path} cannot be read ({error.strerror}); check the path.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"The {what} {path} is not text in UTF-8; is it the right file?") from error
 
 
-def _mapping(value: Any, name: str, content: str) -> dict[str, Any]:
-    if _HALF_CHARACTER.search(content):
-        try:
-            json.dumps(value, ensure_ascii=False, default=str).encode()
-        except UnicodeEncodeError as error:
-            half = ascii(error.object[error.start])
-            raise ConfigError(f"{name} holds {half}, half of a surrogate pair; correct it.") from error
+def _mapping(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{name} must be a mapping of keys to values, but is {type(value).__name__}.")
+        found = "empty" if value is None else type(value).__name__
+        raise ConfigError(
+            f"{name} must be a mapping of keys to values, but is {found}; is it the right file?"
+        )
     try:
         return unique_keys([(str(key), item) for key, item in value.items()])
     except ValueError as error:
@@ -161,7 +156,7 @@ def json_mapping(content: str, name: str) -> dict[str, Any]:
         value = parse_json(content)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name} is not valid JSON ({error}); correct it at that place.") from error
-    return _mapping(value, name, content)
+    return _mapping(value, name)
 
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
@@ -171,15 +166,24 @@ def read_yaml(path: Path, what: str) -> dict[str, Any]:
 
 def yaml_mapping(content: str, name: str) -> dict[str, Any]:
     """Return the YAML mapping in *content*; errors start with *name*."""
-    return _mapping(parse_yaml(content, name), name, content)
+    return _mapping(parse_yaml(content, name), name)
 
 
 def parse_yaml(content: str, name: str) -> Any:
     """Return the value of the YAML *content*; errors start with *name*."""
     if max(accumulate(_NESTING[bracket] for bracket in re.findall(r"[][{}]", content)), default=0) > _DEEPEST:
         raise ConfigError(f"{name} is nested too deeply; is it the right file?")
+    if content.lstrip().startswith(("{", "[")):
+        with contextlib.suppress(ValueError, RecursionError):
+            return parse_json(content)  # a hundred times faster than PyYAML
+    if len(content) > _MAX_YAML:
+        raise ConfigError(
+            f"{name} has more than {_MAX_YAML >> 20} MiB of YAML; if it is the right file, write it as JSON."
+        )
     try:
-        return yaml.load(content, _Loader)
+        value = yaml.load(content, _Loader)
+        refuse_halves(value, content)
     except (yaml.YAMLError, *_OF_YAML) as error:
         place = " ".join(str(error).split()).replace('in "<unicode string>", ', "at ")
         raise ConfigError(f"{name} is not valid YAML ({place}); correct it at that place.") from error
+    return value

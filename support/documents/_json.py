@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
+# Escaped UTF-16 surrogates, two of which form a character in JSON.
+_HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 MAX_SHOWN = 100  # maximum number of characters of a key in an error
 
 
 def parse_json(text: str | bytes) -> Any:
     """Return the value of the JSON *text*.
 
-    Raises `ValueError` for duplicate keys, and for a number such as ``1e400``, which would become infinity.
+    Raises `ValueError` for duplicate keys, for a number such as ``1e400``, which would become infinity, and
+    for half of a surrogate pair, which no file can hold.
     """
-    return json.loads(text, object_pairs_hook=unique_keys, parse_float=_finite)
+    value = json.loads(text, object_pairs_hook=unique_keys, parse_float=_finite)
+    refuse_halves(value, text if isinstance(text, str) else text.decode("utf-8", "replace"))
+    return value
+
+
+def refuse_halves(value: Any, text: str) -> None:
+    """Raise `ValueError` if the *value* of a *text* in JSON or YAML holds half of a surrogate pair."""
+    if not _HALF_CHARACTER.search(text):
+        return
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"it holds {error.object[error.start]!a}, half of a surrogate pair") from error
 
 
 def _finite(text: str) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from .._files import open_file
 from ._table import Columns
 from ._text import TextColumn
 
@@ -38,6 +39,7 @@ class ParquetFile:
         from ._arrow import kind_of  # noqa: PLC0415
 
         self.path = Path(path)
+        open_file(path).close()  # PyArrow would wait for the writer of a named pipe
         self._source = pa.OSFile(os.fsencode(path)) if stays_open else None
         self._metadata: pa.FileMetaData | None = None
         self.kinds: Mapping[str, str] = {}
@@ -121,7 +123,7 @@ class ParquetFile:
         texts = [name for name, kind in self.kinds.items() if kind == "text"]
         checked = {"metadata": self._metadata, "page_checksum_verification": True}
         with (
-            nullcontext(self._source) if self._source else self.path.open("rb") as opened,
+            nullcontext(self._source) if self._source else open_file(self.path) as opened,
             _errors(),
             pq.ParquetFile(opened, **checked, read_dictionary=texts) as file,
         ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import shutil
 import tarfile
 import zipfile
@@ -22,6 +23,7 @@ from chakrascope.converter.readers import (
     kind_of,
     read_device_trace,
     read_linked,
+    read_operation_table,
     stated_rank,
     unpacked,
 )
@@ -160,18 +162,26 @@ def test_patterns_and_archives(tmp_path, host, device, message):
         convert_files(str(tmp_path / host), str(tmp_path / device))
 
 
-@pytest.mark.parametrize(
-    ("name", "begins", "read"),
-    [
-        ("trace.json.gz", b'{"traceEvents": [', read_device_trace),
-        ("linked.json.gz", b'{"nodes": [', read_linked),
-        ("logs.gz", b'{"dump_stats": {}}\n', lambda path: read_logs([path])),
-        ("graph.0.et", b"", read_et),
-    ],
-)
+READERS = [
+    ("trace.json.gz", b'{"traceEvents": [', read_device_trace),
+    ("linked.json.gz", b'{"nodes": [', read_linked),
+    ("operations.csv", b"step,optype\n", read_operation_table),
+    ("logs.gz", b'{"dump_stats": {}}\n', lambda path: read_logs([path])),
+    ("graph.0.et", b"", read_et),
+]
+
+
+@pytest.mark.parametrize(("name", "begins", "read"), READERS)
 def test_a_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path, name, begins, read):
     (tmp_path / name).write_bytes(gzip.compress(begins) + gzip.compress(b" " * 2**20) * 100)
     with pytest.raises(ChakrascopeError, match=f"{name} unpacks to more than 200 times its size"):
+        read(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "_", "read"), READERS)
+def test_a_named_pipe_is_refused_instead_of_waited_for(tmp_path, name, _, read):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ChakrascopeError, match=name):
         read(tmp_path / name)
 
 

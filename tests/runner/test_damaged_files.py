@@ -1,7 +1,9 @@
 """Damaged configurations and studies: only errors of ours, with what changed; and full disks."""
 
 import json
+import os
 import subprocess
+from pathlib import Path
 
 import command_line
 import et
@@ -83,6 +85,33 @@ def test_hostile_text_is_refused_soon(tmp_path, name, content):
     check(READERS[name][0], path)
 
 
+@pytest.mark.parametrize("name", READERS)
+def test_a_byte_order_mark_changes_nothing(tmp_path, name):
+    read, content = READERS[name]
+    answers = []
+    for mark in ("", "\ufeff"):
+        (tmp_path / name).write_text(mark + json.dumps(content), encoding="utf-8")
+        answers.append(repr(read(tmp_path / name)))
+    assert answers[0] == answers[1]
+
+
+def test_a_trace_in_place_of_a_network_is_refused_soon(tmp_path):
+    events = [{"ph": "X", "name": "aten::mm", "ts": number, "args": {}} for number in range(20_000)]
+    (tmp_path / "network.yml").write_text(json.dumps({"traceEvents": events}, indent=1))
+    with pytest.raises(ConfigError, match="the key 'topology' is missing"):
+        NetworkConfig.load(tmp_path / "network.yml")
+    (tmp_path / "network.yml").write_text("a:\n" + "- b\n" * (1 << 22))
+    with pytest.raises(ConfigError, match="more than 16 MiB of YAML"):
+        NetworkConfig.load(tmp_path / "network.yml")
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_named_pipe_is_refused_instead_of_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ConfigError, match=f"{name}.* named pipe"):
+        READERS[name][0](tmp_path / name)
+
+
 def test_a_value_that_repeats_itself_is_shown_in_short(tmp_path):
     lines = [
         "a0: &a0 [x, x, x, x, x, x, x, x]",
@@ -137,6 +166,25 @@ def test_a_damaged_file_of_a_run_is_named(run, content):
                 use(study.path)
         finally:
             file.write_text(json.dumps(seed))
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "result.json", "nodes.parquet", "ranks.parquet", "experiment.json", "SHA256SUMS"]
+)
+def test_a_named_pipe_in_a_run_is_named(run, name):
+    study, _ = run
+    folder = study.path / "runs" / study.runs()[0].id
+    file, saved = folder / name, folder / "saved"
+    if file.exists():
+        file.rename(saved)
+    os.mkfifo(file)
+    try:
+        with pytest.raises(StudyError, match=folder.name):
+            use(study.path)
+    finally:
+        file.unlink()
+        if saved.exists():
+            saved.rename(file)
 
 
 @pytest.mark.parametrize("ranks", [3, 10**9, 10**30])
@@ -342,6 +390,27 @@ def test_a_damaged_job_store_is_named_and_not_written(study, content):
     (cause,) = errors(study)
     assert f"{file} is damaged" in cause
     assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda file: file.symlink_to("nowhere")])
+def test_a_job_store_that_is_no_file_is_named(study, make):
+    file = study.jobs_dir / "jobs.sqlite"
+    file.parent.mkdir()
+    make(file)
+    with pytest.raises(StudyError, match=f"{file} is damaged"):
+        JobStore(study).jobs()
+    assert any(f"{file} is damaged" in cause for cause in errors(study))
+
+
+def test_a_job_with_a_value_of_another_type_is_named(study):
+    database = JobStore(study).database
+    with database.transaction() as connection:
+        columns = "experiment, label, workload, backend, network, request, state, simulated_ns"
+        connection.execute(f"INSERT INTO jobs ({columns}) VALUES ('', '', '', '', '', '', 'done', x'00ff')")
+    with pytest.raises(StudyError, match="simulated_ns of a job is b"):
+        JobStore(study).jobs()
+    (cause,) = errors(study)
+    assert "simulated_ns" in cause
 
 
 @pytest.mark.parametrize("missing_bytes", [1, 4095, 4096, 9000])

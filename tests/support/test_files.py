@@ -18,6 +18,7 @@ from chakrascope.support import (
     is_temporary,
     new_file,
     new_folder,
+    open_file,
     remove_folder,
     remove_leftover_of,
     remove_leftovers,
@@ -76,6 +77,32 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path):
     os.close(reading)
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero"])
+def test_what_may_have_no_end_is_not_opened(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="a device or a named pipe, not a file") as caught:
+        open_file(tmp_path / name)
+    assert caught.value.filename == str(tmp_path / name)
+
+
+def test_a_broken_link_is_no_missing_file(tmp_path):
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(OSError, match="it is a link to a missing file") as caught:
+        open_file(tmp_path / "link")
+    assert not isinstance(caught.value, FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        open_file(tmp_path / "nowhere")
+
+
+def test_the_pipe_of_another_process_is_read_to_its_end(tmp_path):
+    command = [sys.executable, "-c", "import time; time.sleep(0.2); print('late')"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as process,
+        open_file(f"/dev/fd/{process.stdout.fileno()}") as file,
+    ):
+        assert file.read() == b"late\n"
 
 
 def test_a_reader_sees_the_old_file_until_the_end(tmp_path):

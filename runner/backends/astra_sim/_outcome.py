@@ -292,6 +292,9 @@ def with_packets(result: Result, fabric: Fabric, log: AstraSimLog, folder: Path)
     return replace(result, flows=flows, provenance=provenance)
 
 
+_AGAIN = "Next: run again with a supported version of ASTRA-sim."
+
+
 def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
     """Read the table ``flows``, the messages between *hosts*, from ``fct.txt`` in *folder*.
 
@@ -306,7 +309,7 @@ def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
             size, start, duration = (_count(word) for word in words[4:7])
         except ValueError as error:
             raise BackendError(
-                f"{place} is not a message of this network: '{' '.join(words)[:100]}'."
+                f"{place} is not a message of this network: '{' '.join(words)[:100]}'. {_AGAIN}"
             ) from error
         rows.append((source, destination, size, start, start + duration))
     if not rows:
@@ -326,7 +329,9 @@ def read_pauses(folder: Path) -> tuple[int, int]:
         try:
             time, port, kind = _count(words[0]), (words[1], words[3]), words[4]
         except (IndexError, ValueError) as error:
-            raise BackendError(f"{place} is not a pause frame: '{' '.join(words)[:100]}'.") from error
+            raise BackendError(
+                f"{place} is not a pause frame: '{' '.join(words)[:100]}'. {_AGAIN}"
+            ) from error
         if kind == _PAUSE:
             frames += 1
             since.setdefault(port, time)

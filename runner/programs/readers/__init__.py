@@ -9,7 +9,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from ....errors import ConfigError
-from ....support import bytes_text
+from ....support import bytes_text, open_file
 from .._model import Program
 from ._checks import COLLECTIVES as COLLECTIVES
 from ._checks import check_ops
@@ -24,10 +24,9 @@ _GZIP = b"\x1f\x8b"
 def read_bytes(path: Path) -> bytes:
     """Return the decompressed content of *path*; raises `ConfigError` if it is unreadable or too large."""
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == _GZIP
-        with gzip.open(path) if packed else path.open("rb") as stream:
-            content = _read(stream)
+        with open_file(path) as file:
+            packed = file.peek(2)[:2] == _GZIP
+            content = _read(gzip.GzipFile(fileobj=file) if packed else file)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"The program {path} cannot be read ({reason}); check the file.") from error

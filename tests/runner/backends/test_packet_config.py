@@ -65,9 +65,10 @@ def test_logical_dimensions_come_from_their_file(config, tmp_path):
     logical.write_text('{"logical-dims": ["8"]}')
     with pytest.raises(ConfigError, match="4 hosts but the network has 8 ranks"):
         fabric_of(NetworkConfig.load_packet(config, logical))
-    logical.write_text('{"logical-dims": 8}')
-    with pytest.raises(ConfigError, match="logical-dims"):
-        NetworkConfig.load_packet(config, logical)
+    for wrong in ("8", "[4294967296]"):
+        logical.write_text(f'{{"logical-dims": {wrong}}}')
+        with pytest.raises(ConfigError, match=r"logical\.json: 'logical-dims'"):
+            NetworkConfig.load_packet(config, logical)
 
 
 def test_a_packet_network_survives_yaml_and_ns3_files(config, tmp_path):
