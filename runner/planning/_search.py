@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -86,7 +87,7 @@ def _row(request: Request, candidate: Candidate, step_ns: int, simulated: bool) 
 SearchProgress = Callable[[str, int, int], None]
 """Callback with the current phase (``estimate`` or ``simulate``), the number done, and the total number."""
 
-_START, _ESTIMATES = "start.json", "estimates.jsonl"
+_START, _ESTIMATES = "start.json", "estimates.txt"
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,21 +286,21 @@ class _Runner:
             for work, answer in self._answers(left, len(works)):
                 if answer["state"] == "failed":
                     raise BackendError(str(answer["error"]))
-                stream.write(json.dumps({"degrees": _key(work), **answer}) + "\n")
+                stream.write(_line({"degrees": _key(work), **answer}))
                 yield answer
 
     def _stored_results(self, file: Path) -> dict[str, Answer]:
-        """Return the results of an interrupted search, without a truncated line."""
+        """Return the results of an interrupted search, without truncated and damaged lines."""
         answers: dict[str, Answer] = {}
-        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+        content = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+        lines = content.splitlines(keepends=True)
         for line in lines:
-            try:
-                answer = json.loads(line)
-            except ValueError:
-                continue
-            answers[answer["degrees"]] = answer
+            text = line.partition(" ")[2]
+            if line == _checked(text):
+                answer = json.loads(text)
+                answers[answer["degrees"]] = answer
         if len(answers) < len(lines):
-            write_file(file, "".join(json.dumps(answer) + "\n" for answer in answers.values()))
+            write_file(file, "".join(map(_line, answers.values())))
         return answers
 
     def _excess(self, candidate: Candidate) -> str:
@@ -357,6 +358,15 @@ class _Runner:
             for answered in got:
                 if answered is not None:
                     yield answered
+
+
+def _line(answer: Answer) -> str:
+    return _checked(json.dumps(answer) + "\n")
+
+
+def _checked(text: str) -> str:
+    """Return *text* after its checksum."""
+    return f"{zlib.crc32(text.encode()):08x} {text}"
 
 
 def _key(work: EstimateWork) -> str:

@@ -305,7 +305,8 @@ def test_search_resumes(tmp_path):
         search_plans(replace(request, global_batch=64), study=study, name=first.name)
 
 
-def test_a_search_that_was_cut_off_loses_a_line_at_most(tmp_path):
+@pytest.mark.parametrize("change", [lambda text: text[:-20], lambda text: text.replace("], [", "1], [", 1)])
+def test_a_search_that_was_cut_off_loses_its_damaged_lines(tmp_path, change):
     study = Study.create(tmp_path / "s")
     request = replace(REQUEST, only={"cp": (1,), "zero": (1,)})
 
@@ -315,8 +316,10 @@ def test_a_search_that_was_cut_off_loses_a_line_at_most(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         search_plans(request, study=study, name="cut", progress=stop)
-    file = study.sweep_dir("cut") / "estimates.jsonl"
-    file.write_text(file.read_text()[:-20])
+    file = study.sweep_dir("cut") / "estimates.txt"
+    content = file.read_text()
+    file.write_text(change(content))
+    assert file.read_text() != content
     after = search_plans(request, study=study, name="cut", most=4)
     assert after.table.drop(columns="simulated").equals(
         search_plans(request, most=4).table.drop(columns="simulated")
