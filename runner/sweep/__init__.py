@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from ._point import Work as Work
     from ._point import measure as measure
     from ._pool import Places as Places
+    from ._settings import read_points as read_points
     from ._space import Range as Range
     from ._space import Search as Search
     from ._space import Space as Space
     from ._space import grid as grid
     from ._space import multiply as multiply
     from ._space import parse_axis as parse_axis
-    from ._space import read_points as read_points
     from ._space import values_of as values_of
     from ._sweep import Sweep as Sweep
     from ._sweep import SweepInterrupted as SweepInterrupted

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
+from ...support.documents import parse_json, read_text
 from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, load_memory, load_network, load_source, load_system
 from .._traits import DEFAULT_BACKEND, about_backend
@@ -174,6 +175,34 @@ class Builder:
         given = {**self.base.options, **{key: settings[key] for key in _OPTIONS if key in settings}}
         options = {key.replace("-", "_"): _converted(key, value) for key, value in given.items()}
         return {"semantics": "trace" if captured else "astra-sim"} | options
+
+
+def read_points(path: str | Path) -> list[dict[str, Any]]:
+    """Read a point, which is a JSON object of settings, from each non-empty line of *path*.
+
+    A line that cannot be read raises `ConfigError` with the line number.
+    """
+    lines = read_text(Path(path), "list of points").splitlines()
+    points = [_point(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not points:
+        raise ConfigError(f"The list of points {path} is empty; write one JSON object per line.")
+    return points
+
+
+def _point(line: str, where: str) -> dict[str, Any]:
+    try:
+        settings = parse_json(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: this is not valid JSON ({error}); correct the line.") from error
+    if not isinstance(settings, dict) or not settings:
+        raise ConfigError(
+            f'{where}: a point is a JSON object of settings, such as {{"network.bandwidth": 50}}.'
+        )
+    try:
+        check_keys(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return settings
 
 
 def check_keys(settings: Settings) -> None:

@@ -9,12 +9,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from ...errors import BackendUnavailable, ConfigError
 from ...support import parse_bandwidth, parse_duration, parse_flops
-from ...support.documents import parse_json, read_text
+from ...support.documents import parse_json
 
 
 @dataclass(frozen=True)
@@ -166,33 +165,9 @@ def multiply(first: Sequence[Settings], second: Sequence[Settings]) -> list[dict
     return [{**one, **other} for one in first for other in second]
 
 
-def read_points(path: str | Path) -> list[dict[str, Any]]:
-    """Read a point, which is a JSON object of settings, from each non-empty line of *path*.
-
-    A line that cannot be read raises `ConfigError` with the line number.
-    """
-    lines = read_text(Path(path), "list of points").splitlines()
-    points = [_point(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
-    if not points:
-        raise ConfigError(f"The list of points {path} is empty; write one JSON object per line.")
-    return points
-
-
 def point_key(settings: Settings) -> str:
     """Return a key of a point, which is the same for equal settings in any order."""
     return json.dumps(settings, sort_keys=True, default=str)
-
-
-def _point(line: str, where: str) -> dict[str, Any]:
-    try:
-        settings = parse_json(line)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: this is not valid JSON ({error}); correct the line.") from error
-    if not isinstance(settings, dict) or not settings:
-        raise ConfigError(
-            f'{where}: a point is a JSON object of settings, such as {{"network.bandwidth": 50}}.'
-        )
-    return settings
 
 
 def _split(values: str, text: str) -> list[str]:

@@ -121,7 +121,9 @@ def test_lists_of_points_are_checked_line_by_line(tmp_path):
     file.write_text('{"network.bandwidth": 50}\n\n{"network": "ring-2", "rendezvous": true}\n')
     assert read_points(file) == [{"network.bandwidth": 50}, {"network": "ring-2", "rendezvous": True}]
     for wrong, hint in (
-        ('{"a": 1}\n{"a":', "line 2"),
+        ('{"backend": "flow"}\n{"a":', "line 2"),
+        ('{"backend": "flow"}\n{"backends": "flow"}', "line 2: A sweep cannot change 'backends'"),
+        ('{"network": "\\ud800"}', "line 1.* half of a surrogate pair"),
         ("[1]", "line 1"),
         ("\n", "empty"),
         ("{}", "line 1"),
