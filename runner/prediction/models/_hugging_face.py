@@ -35,13 +35,17 @@ _REFUSED_KEYS = {
     **dict.fromkeys(("conv_L_cache", "conv_kernel_size", "conv_window"), _CONVOLUTION),
     **dict.fromkeys(("num_conv_pos_embeddings", "hyena_layer_idxs"), "convolutions"),
     "depths": "layers of different sizes",
-    "num_kv_shared_layers": _SHARED_KEYS,
+    **dict.fromkeys(("num_kv_shared_layers", "num_kv_reuse_layers", "num_key_value_layers"), _SHARED_KEYS),
     "use_cla": _SHARED_KEYS,
+    "n_shared_head": "fewer heads of keys and values than queries",
+    **dict.fromkeys(("num_values", "mova_num_experts"), "experts of values"),
+    "hybrid_layers_types_block": "blocks of layers with and without a window",
     "cross_attention_layers": "layers that attend to an image",
     "block_configs": "layers of different sizes",
     "attention_other_setting": "attention of different sizes",
     "moe_layers_enum": "a list of the layers with experts",
     "parallel_attn_mlp_res": _RESIDUAL,
+    "parallel_ffn_intermediate_size": "a second feed-forward part",
     "residual_moe": _RESIDUAL,
     "hidden_size_per_layer_input": "embeddings of each layer",
     "altup_num_inputs": "several predictions of a layer",
@@ -136,8 +140,11 @@ _KEYS = {
         "num_key_value_heads",
         "kv_n_heads",
         "n_kv_heads",
+        "n_head_kv",
         "num_kv_heads",
         "multi_query_group_num",
+        "num_query_groups",
+        "num_attention_groups",
         "num_key_value_heads_per_layer",
     ),
     "ffn": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim", "mlp_hidden_size"),
@@ -151,10 +158,11 @@ _KEYS = {
         "max_sequence_length",
         "model_max_length",
     ),
-    "head_size": ("head_dim", "v_head_dim"),
+    "head_size": ("head_dim", "v_head_dim", "attention_v_dim"),
     "experts": (
         "num_local_experts",
         "n_routed_experts",
+        "num_routed_experts",
         "num_experts",
         "moe_num_experts",
         "moe_num_primary_experts",
@@ -179,9 +187,9 @@ _KEYS = {
     "expert_every": ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq"),
     "expert_groups": ("n_group",),
     "top_groups": ("topk_group",),
-    "kv_rank": ("kv_lora_rank",),
-    "query_rank": ("q_lora_rank",),
-    "rope_size": ("qk_rope_head_dim",),
+    "kv_rank": ("kv_lora_rank", "attention_kv_lora_dim"),
+    "query_rank": ("q_lora_rank", "attention_q_lora_dim"),
+    "rope_size": ("qk_rope_head_dim", "attention_qk_rope_dim"),
     "tied": ("tie_word_embeddings", "weight_tying"),
 }
 _OF_LAYERS = ("moe_layer_freq",)  # keys with a list of one value per layer
@@ -196,7 +204,7 @@ _SHARED_WIDTHS = ("shared_expert_intermediate_size", "shared_intermediate_size")
 _GATED = (
     "llama", "mistral", "mixtral", "qwen", "deepseek", "olmo", "phi3", "modernbert", "chatglm",
     "dbrx", "bitnet", "internlm", "baichuan", "granitemoehybrid", "step3", "hf_olmo", "molmo", "llada",
-    "grok", "telechat", "motif", "smallthinker",
+    "grok", "telechat", "motif", "smallthinker", "spark",
 )  # fmt: skip
 _GATES = ("silu", "swish", "swiglu", "geglu", "reglu")
 _ACTIVATIONS = ("hidden_act", "activation_function", "feed_forward_type")
@@ -224,6 +232,7 @@ _UNTIED = (
     "chatglm", "internlm", "internlm2", "baichuan", "qwen", "deepseek", "yi", "hunyuan", "hunyuan_v1_moe",
     "dbrx", "nemotron", "kimi_k2", "bailing_moe", "dots1",
 )  # fmt: skip
+_FALCON = ("falcon", "refinedweb")
 _TIED = ("bloom", "minicpm", "granitemoehybrid")
 _NO_SIZES = (
     "window", "token", "rope", "rotary", "norm", "dropout", "pdrop", "eps", "scal", "init", "coef", "index",
@@ -322,6 +331,8 @@ def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks:
     is_gated = data.get("use_gated_mlp")
     if not isinstance(is_gated, bool):
         is_gated = kind.startswith(_GATED) or "gemma" in kind or any(each in _GATES for each in activations)
+        # Models with RMSNorm follow Llama; if the activation function is not given, it is a gated one.
+        is_gated |= "rms_norm_eps" in data and not any(activations)
     found["gated"] = is_gated
     found["learned_positions"] = kind.startswith(_LEARNED_POSITIONS) or kind == "gpt_neo"
     if data.get("position_embedding_type") in _COMPUTED_POSITIONS:
@@ -345,6 +356,7 @@ def _unread_sizes(data: Mapping[str, Any]) -> list[str]:
     """Return the keys of a config.json that are not read, but may contain sizes."""
     read = {key for keys in _KEYS.values() for key in keys}
     read |= {*_SHARED_WIDTHS, *_PATTERNS, *_EMBEDDINGS, *_RATIOS, "qk_nope_head_dim", "patch_size"}
+    read |= {"mlp_only_layers", "hybrid_layer_pattern", "dense_intermediate_size"}
     return [
         key
         for key, value in data.items()
@@ -358,8 +370,8 @@ def _unread_sizes(data: Mapping[str, Any]) -> list[str]:
 
 def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
     """Add shared heads, latent attention and attention windows to the sizes *found*."""
-    if kind.startswith("falcon"):
-        groups = data.get("num_kv_heads") if data.get("new_decoder_architecture") else None
+    if kind.startswith(_FALCON):
+        groups = data.get("num_kv_heads" if data.get("new_decoder_architecture") else "n_head_kv")
         found["kv_heads"] = groups or (1 if data.get("multi_query", True) else found.get("heads", 0))
     elif kind.startswith("gpt_bigcode") or "multiquery" in str(data.get("attention_head_type")):
         found["kv_heads"] = 1 if data.get("multi_query", True) else found.get("heads", 0)
@@ -376,7 +388,7 @@ def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remark
     if kind == "gpt_neo":
         found |= _alternating(data, remarks)
     chunk = data.get("attention_chunk_size", 8192 if kind.startswith("llama4") else None)
-    if isinstance(chunk, int) and chunk > 0:
+    if isinstance(chunk, int) and chunk > 0 and not found.get("window"):
         found |= {"chunk": chunk, "full_every": _full_every(data, kind), "window": 0}
         if found["full_every"] == 1:
             found["chunk"] = found["full_every"] = 0
@@ -403,10 +415,11 @@ def _full_every(data: Mapping[str, Any], kind: str) -> int:
     if isinstance(types, Sequence) and types:
         full = Counter(types)["full_attention"]
         return round(len(types) / full) if full else 0
-    positions = data.get("no_rope_layers")
-    if isinstance(positions, Sequence) and positions and kind.startswith("llama4"):
-        full = Counter(positions)[0]  # Llama 4: layers without positions attend to all tokens
-        return round(len(positions) / full) if full else 0
+    # In Llama 4, layers without positions attend to all tokens.
+    windowed = data.get("no_rope_layers" if kind.startswith("llama4") else "hybrid_layer_pattern")
+    if isinstance(windowed, Sequence) and windowed:
+        full = Counter(windowed)[0]
+        return round(len(windowed) / full) if full else 0
     pattern = next((data[key] for key in _PATTERNS if data.get(key)), 0)
     return pattern if isinstance(pattern, int) else 0
 
@@ -442,6 +455,9 @@ def _feed_forward(
         return
     if "intermediate_size_mlp" in data:  # in Llama 4, "intermediate_size" is the size of experts
         found |= {"expert_ffn": found.get("ffn"), "ffn": data["intermediate_size_mlp"], "shared_experts": 1}
+    if "dense_intermediate_size" in data:
+        found.setdefault("expert_ffn", found.get("ffn"))
+        found["ffn"] = data["dense_intermediate_size"]
     if "expert_ffn" not in found and "ffn" in found:
         found["expert_ffn"] = found["ffn"]
     if kind == "gpt_oss":

@@ -146,6 +146,18 @@ def test_models_have_the_parameters_of_their_own_code(name: str, tmp_path: Path)
             {**sizes("openelm", 4, 64, 4, 4, 128, 100), "intermediate_size": [64, 128]},
             "'intermediate_size' differs",
         ),
+        *(
+            ({**sizes("a_new_one", 4, 64, 4, 4, 128, 100), **changed}, words)
+            for changed, words in (
+                ({"mova_num_experts": 8}, "'mova_num_experts: 8' means experts of values"),
+                ({"num_values": 8}, "'num_values: 8' means experts of values"),
+                ({"parallel_ffn_intermediate_size": 32}, "means a second feed-forward part"),
+                (
+                    {"sliding_window": 8, "hybrid_layers_types_block": ["sliding_attention"]},
+                    "means blocks of layers with and without a window",
+                ),
+            )
+        ),
         ({"model_type": "new_one", "hidden_size": 64}, "no 'num_hidden_layers'"),
         (
             {**sizes("qwen3_moe", 4, 64, 4, 4, 128, 100), "mlp_only_layers": 3},
@@ -225,6 +237,13 @@ def test_only_multiquery_attention_has_a_single_head_of_keys(tmp_path: Path):
     assert heads == [4, 1]
 
 
+def test_experts_are_as_wide_as_the_intermediate_size_if_dense_layers_have_a_width(tmp_path: Path):
+    experts = {"num_experts": 8, "num_experts_per_tok": 2, "dense_intermediate_size": 512}
+    model = read(tmp_path, **sizes("new_one", 4, 64, 4, 4, 128, 100), **experts, mlp_only_layers=[0])
+    assert (model.ffn, model.expert_ffn, model.dense_layers) == (512, 128, 1)
+    assert "dense_intermediate_size" not in "".join(model.remarks)
+
+
 def test_unread_keys_of_unknown_types_are_named(tmp_path: Path):
     config = sizes("step3_text", 61, 7168, 64, 1, 18432, 128815)
     shared = {"share_expert_dim": 5120, "share_q_dim": 2048, "rope_theta": 500000, "use_cache": True}
@@ -278,6 +297,7 @@ WINDOWED = {**sizes("gemma2", 4, 64, 4, 4, 128, 100), "sliding_window": 1024}
         ({"model_type": "qwen2", "use_sliding_window": False}, 0, 0),
         ({"layer_types": ["sliding_attention"] * 3 + ["full_attention"]}, 1024, 4),
         ({"layer_types": ["full_attention"] * 4}, 0, 0),
+        ({"hybrid_layer_pattern": [0, 1, 1, 0], "attention_chunk_size": 1024}, 1024, 2),
         ({"model_type": "gemma3_text", "sliding_window_pattern": 6}, 1024, 6),
     ],
 )
