@@ -45,8 +45,8 @@ _DISPATCHED = [
     [_PLACE[f"dispatch_{level}_ns"], _PLACE[f"dispatch_{level}_hops_ns"]] for level in ("within", "across")
 ]
 _ROWS = (
-    "stages", "products", "attention_products", "tensor", "attention_tensor", "overlapped", "offloaded",
-    "offloaded_back", "data", "end",
+    "stages", "forward", "products", "attention_products", "tensor", "attention_tensor", "gathered",
+    "overlapped", "offloaded", "offloaded_back", "first", "last", "ended", "data", "end",
 )  # fmt: skip
 _DATA_LANES = range(40, 44)
 _TENSOR_LANES = (20, 21, LANES["store"], LANES["load"])
@@ -60,12 +60,16 @@ _OVERLAPPED_LANES = (*_TENSOR_LANES, *_EXPERT_LANES, *_DATA_LANES)
 class StepWork:
     """The amounts of work in a step, in the order of `AMOUNTS`.
 
-    * *stages* contains the amounts of a micro-batch on each pipeline stage.
+    * *stages* contains the amounts of a micro-batch on each pipeline stage, and *forward* the amounts of its
+      forward pass.
     * *products* contains the amounts of matrix products that run during collectives of activations, and
       *attention_products* the amounts of those around attention.
     * *tensor* contains the amounts of the collectives of activations, with copies, and *attention_tensor* the
       amounts of the collectives around attention.
-    * *overlapped* contains the amounts of collectives of experts and sharded weights during computation.
+    * *gathered* contains the amounts of gathers of sharded weights in the forward pass, of which *first* and
+      *last* belong to the first and to the last layer.
+    * *overlapped* contains the amounts of the other collectives of experts and sharded weights during
+      computation, of which *ended* belongs to the first layer's gradients.
     * *offloaded* contains the amounts of the forward pass of layers with activations on the host, and
       *offloaded_back* the amounts of their backward pass.
     * *data* contains the amounts of collectives that run once per step.
@@ -79,13 +83,18 @@ class StepWork:
     chunks: int
     zero_bubble: bool
     stages: Floats
+    forward: Floats
     products: Floats
     attention_products: Floats
     tensor: Floats
     attention_tensor: Floats
+    gathered: Floats
     overlapped: Floats
     offloaded: Floats
     offloaded_back: Floats
+    first: Floats
+    last: Floats
+    ended: Floats
     data: Floats
     end: Floats
     message: Floats
@@ -239,8 +248,11 @@ def _sample(  # noqa: PLR0917 - all arguments form the cache key
 
 def _joined(line: Floats, exchanges: Floats) -> Floats:
     *computed, experts, offloaded, offloaded_back = line
-    overlapped, data, end = exchanges
-    return np.stack([*computed, overlapped + experts, offloaded, offloaded_back, data, end])
+    gathered, overlapped, data, end = exchanges
+    none = np.zeros(len(AMOUNTS))  # see `_alone`
+    return np.stack([
+        *computed, gathered, overlapped + experts, offloaded, offloaded_back, none, none, none, data, end,
+    ])  # fmt: skip
 
 
 @lru_cache(1 << 8)
@@ -279,7 +291,7 @@ def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tup
     ]
     attention = [node for node in nodes if node.get("module", "").endswith(".attention")]
     hiding = [[node for node in part if node.get("hides")] for part in (nodes, attention)]
-    computed = [_sum(part, place, links) for part in (nodes, *hiding)]
+    computed = [_sum(part, place, links) for part in (nodes, both[0], *hiding)]
     tensor = [_sum(part, place, links, _TENSOR_LANES) for part in (nodes, attention)]
     experts = _sum(nodes, place, links, _EXPERT_LANES)
     return np.stack([*computed, *tensor, experts, *(_sum(part, place, links) for part in offloaded)])
@@ -302,26 +314,33 @@ def _exchanges(model: Transformer, plan: Plan, links: Links, stage: int) -> Floa
     """Return the work of data-parallel collectives of a *stage*: in passes, once per step, and at the end."""
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
     passes = _Exchanges(model, place)
-    overlapped = data = np.zeros(len(AMOUNTS))
+    gathered = overlapped = data = np.zeros(len(AMOUNTS))
     if plan.shards_each_pass:
-        nodes = [*passes.forward(0).nodes, *passes.backward(0).nodes]
-        overlapped = _sum(nodes, place, links, _DATA_LANES)
+        gathered, overlapped = (
+            _sum(block.nodes, place, links, _DATA_LANES) for block in (passes.forward(0), passes.backward(0))
+        )
     else:
         nodes = [*passes.backward(0, reduces=True).nodes, *passes.forward(0, is_first=True).nodes]
         data = _sum(nodes, place, links, _DATA_LANES)
     end = passes.end().nodes
     whole = _sum(end, place, links) + _sum(end, place, links, _OVERLAPPED_LANES)
-    return np.stack([overlapped, data, whole])
+    return np.stack([gathered, overlapped, data, whole])
 
 
 def _alone(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
-    """Return the work of the weight collectives of the first layer, which do not overlap computation."""
+    """Return the work of weight collectives of the first and last layer, which computation may not hide.
+
+    The first gather and the last reduction of a step overlap no computation.
+    """
     rows = np.zeros((len(_ROWS), len(AMOUNTS)))
     if plan.shards_each_pass:
-        place, block = Stage(plan, _UnitPrices(), links.node_size, stage), Block()
-        for exchange in Passes(model, place).alone():
-            place.exchange(block, exchange, [], _DATA_LANES[0])
-        rows[_ROWS.index("end")] = _sum(block.nodes, place, links, _DATA_LANES)
+        place = Stage(plan, _UnitPrices(), links.node_size, stage)
+        for name, exchanges in Passes(model, place).of_ends().items():
+            block = Block()
+            for exchange in exchanges:
+                place.exchange(block, exchange, [], _DATA_LANES[0])
+            rows[_ROWS.index(name)] = _sum(block.nodes, place, links, _DATA_LANES)
+        rows[_ROWS.index("end")] = rows[_ROWS.index("first")] + rows[_ROWS.index("ended")]
     return rows
 
 
@@ -444,7 +463,8 @@ class Batch:
         rows, copy_ns = self._rows, price[_PLACE["copy_bytes"]]
         copies = rows["tensor"][:, _PLACE["copy_bytes"]] * copy_ns
         tensor = times["tensor"] - copies
-        slowed = costs.exposed_tensors * rows["tensor"] + costs.exposed * rows["overlapped"]
+        slowed = costs.exposed_tensors * rows["tensor"]
+        slowed += costs.exposed * (rows["gathered"] + rows["overlapped"])
         worked = times["stages"] + slowed @ transfers
         # A long collective of attention is not hidden by the matmuls of the feed-forward part.
         alone = times["attention_tensor"] - times["attention_products"]
@@ -452,9 +472,36 @@ class Batch:
         worked += rows["tensor"][:, _PLACE["parts"]] * costs.part_ns
         worked = self._with_host(worked, price, costs)
         worked += self._awaited_ns(copies / 2, price)
+        stalled = worked + self._stalled_ns(times, worked, price)
         overlapped = tensor + times["overlapped"] - self._concurrent_ns("tensor", price, "overlapped")
-        longer: Floats = np.maximum(worked, overlapped)
+        longer: Floats = np.maximum(np.maximum(stalled, times["gathered"] + overlapped), copies / 2)
         return longer
+
+    def _stalled_ns(self, times: Mapping[str, Floats], worked: Floats, price: Floats) -> Floats:
+        """Return how long a micro-batch, which computes for *worked*, waits for sharded weights (ns).
+
+        The weights of a layer are gathered while the layer before computes, and those of the first layer
+        while the previous micro-batch ends its backward pass. Gathers wait for earlier reductions. With
+        several chunks, other passes lie between, so the waits are left out.
+        """
+        forward = worked * times["forward"] / np.maximum(times["stages"], 1)
+        backward = worked - forward
+        layers = np.maximum(self._rows["forward"][:, _PLACE["layers"]], 1)
+        each, each_back = forward / layers, backward / layers
+        first, ended = times["first"], times["ended"]
+        last = np.where(layers > 1, times["last"], 0)
+        gathered = np.maximum(times["gathered"] - first - last, 0) / np.maximum(layers - 2, 1)
+        reduced = times["overlapped"] - self._concurrent_ns("overlapped", price) - ended
+        reduced = np.maximum(reduced, 0) / np.maximum(layers - 1, 1)
+        second = np.where(layers > 2, gathered, last)
+        turns = np.repeat(self._turns / (self._turns + 1), self._count)
+        stalled = turns * np.maximum(reduced * (layers > 1) + first - each_back, 0)
+        stalled += turns * np.maximum(ended + second - each, 0) + (1 - turns) * np.maximum(second - each, 0)
+        stalled += np.maximum(layers - 3, 0) * np.maximum(gathered - each, 0)
+        stalled += np.where(layers > 2, np.maximum(last - each, 0), 0)
+        stalled += np.maximum(layers - 2, 0) * np.maximum(reduced - each_back, 0)
+        is_sharded = (times["gathered"] > 0) & (np.repeat(self._chunks, self._count) == 1)
+        return np.where(is_sharded, stalled, 0)
 
     def _with_host(self, worked: Floats, price: Floats, costs: Costs) -> Floats:
         """Return *worked*, the time of a micro-batch on the chip, with the host's launches.
@@ -487,12 +534,20 @@ class Batch:
         """Return how long a micro-batch's layers wait for copies that take *each_way* per direction (ns).
 
         In a forward pass, a layer waits for the copy of the layer before the previous layer, so the copies of
-        the last two layers delay no layer. In a backward pass, the first copy runs during earlier work.
+        the last two layers of a chunk delay no layer. In a backward pass, a layer's copy runs during the
+        layer before. If all layers of a chunk are copied, the first copy runs during a layer of a forward
+        pass, or during the loss.
         """
         forward, backward = (_exposed_ns(self._rows[name], price) for name in ("offloaded", "offloaded_back"))
-        each = 1 / np.maximum(self._rows["offloaded"][:, _PLACE["layers"]], 1)
-        awaited: Floats = np.maximum(each_way - forward, 0) * np.maximum(1 - 2 * each, 0)
-        awaited += np.maximum(each_way - backward, 0) * (1 - each)
+        copied, layers = (self._rows[name][:, _PLACE["layers"]] for name in ("offloaded", "forward"))
+        chunks = np.repeat(self._chunks, self._count)
+        without_loss = chunks.copy()
+        without_loss[self._starts + self._count - 1] -= 1
+        each, early = (np.minimum(part / np.maximum(copied, 1), 1) for part in (chunks, without_loss))
+        late, late_back = np.maximum(each_way - forward, 0), np.maximum(each_way - backward, 0)
+        whole = copied == layers
+        awaited: Floats = late * np.maximum(1 - 2 * each, 0) + np.where(whole, late * early, 0)
+        awaited += late_back * np.where(whole, 1 - each, 1)
         return awaited
 
 

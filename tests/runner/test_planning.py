@@ -142,6 +142,28 @@ def test_hops_of_the_shorter_transfer_of_a_dispatch_cost_nothing(recompute):
 
 
 @pytest.mark.parametrize(
+    ("plan", "error"),
+    [
+        (Plan(dp=16, zero=2, global_batch=64, sequence=4096), 0.03),
+        (Plan(dp=16, zero=3, global_batch=64, sequence=4096), 0.07),
+        (Plan(dp=16, micro_batch=2, global_batch=128, recompute="offload:1", fused_attention=False), 0.03),
+        (
+            Plan(
+                pp=2, dp=8, global_batch=64, sequence=1024, recompute="offload", chunks=2,
+                schedule="interleaved",
+            ),
+            0.04,
+        ),
+    ],
+    ids=["gradients", "weights", "one layer", "chunks"],
+)  # fmt: skip
+def test_estimate_counts_what_layers_wait_for(plan, error):
+    """Layers wait for sharded weights behind reductions, and for copies that take longer than a layer."""
+    setting = Setting(SMALL, plan, H100.chip, H100.network, "megatron")
+    assert estimated_ns(setting) == pytest.approx(simulated_step(setting)["makespan_ns"], rel=error)
+
+
+@pytest.mark.parametrize(
     ("model", "only", "limit"),
     [
         (SMALL, {"zero": (1, 3)}, 16 << 30),

@@ -229,10 +229,11 @@ class Passes:
             self.stage.prices.slowed_ns(exchange, self.stage.where(exchange.axes)) for exchange in exchanges
         )
 
-    def alone(self) -> list[Exchange]:
-        """Return the first gather of sharded weights of a step, and its last reduction of gradients."""
-        first = next(layer for part in self.parts for layer in part)
-        return [*self._weights(first), *([] if self.plan.frozen else self._reduced(first))]
+    def of_ends(self) -> dict[str, list[Exchange]]:
+        """Return the first and last gather of sharded weights, and the last reduction (``ended``)."""
+        layers = [layer for part in self.parts for layer in part]
+        reduced = [] if self.plan.frozen else self._reduced(layers[0])
+        return {"first": self._weights(layers[0]), "last": self._weights(layers[-1]), "ended": reduced}
 
     def _weights(self, layer: int) -> list[Exchange]:
         return self._of_unit("weights", CollectiveType.ALL_GATHER, layer, self.plan.element_bytes)
