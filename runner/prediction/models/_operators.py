@@ -242,7 +242,8 @@ class _Sizes:
     ) -> list[Item]:
         """Return the collective along *axis* before (*gather*) or after the matrices that its ranks share.
 
-        If *alone* is true, the collective never overlaps a matmul.
+        If *alone* is true, the collective never overlaps a matmul. The ranks that share an expert (axis
+        ``etp``) exchange tokens in half precision, before the cast for the matmul.
         """
         plan = self.plan
         ranks = plan.degree(axis)
@@ -255,7 +256,8 @@ class _Sizes:
         overlapped = plan.tensor_overlap and plan.sequence_parallel and not alone
         return [
             Exchange(
-                f"{name} {kind.name.lower()}", kind, (axis,), whole * _part(plan, kind), module, overlapped,
+                f"{name} {kind.name.lower()}", kind, (axis,),
+                whole * (_part(plan, kind) if axis == "tp" else 1.0), module, overlapped,
                 regathered=gather and axis == "tp" and not (plan.eager or plan.frozen),
             )
         ]  # fmt: skip
@@ -433,10 +435,10 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     tokens.
     """
     model, plan = sizes.model, sizes.plan
-    split, axis = plan.expert_split, plan.expert_axis
+    split = plan.expert_split
     yield sizes.pointwise("norm", sizes.full_row_tokens * model.hidden, 2, module)
     yield sizes.half_gemm("router", sizes.full_row_tokens, model.hidden, model.experts, module)
-    yield from sizes.joined("mlp", module, gather=True, alone=True, axis=axis)
+    yield from sizes.joined("mlp", module, gather=True, alone=True, axis="etp")
     routed = sizes.tokens * split / plan.tp * model.top_k
     sent = routed / split
     exchange = Exchange(
@@ -465,15 +467,12 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
         yield sizes.pointwise("bias", routed * model.hidden, _BIAS_TOUCHES, module)
     if plan.ep > 1:
         yield replace(exchange, name="combine")
-    shares_rows = axis == "tp"  # shared experts read the gathered rows of routed experts
-    if not shares_rows:
-        yield from sizes.joined("mlp", module, gather=False, alone=True, axis=axis)
+    yield from sizes.joined("mlp", module, gather=False, alone=True, axis="etp")
     if model.shared_experts:
-        gathers = [] if shares_rows else sizes.joined("shared", module, gather=True, alone=True)
+        gathers = sizes.joined("shared", module, gather=True, alone=True)
         width = model.shared_experts * model.expert_ffn / plan.tp
         yield from _feed_forward(sizes, sizes.tokens, width, f"{module}.shared", gathers=gathers)
-    if shares_rows or model.shared_experts:
-        yield from sizes.joined("mlp", module, gather=False, alone=True)
+        yield from sizes.joined("shared", module, gather=False, alone=True)
     yield sizes.pointwise("residual", sizes.full_row_tokens * model.hidden, 2, module)
 
 
@@ -522,7 +521,7 @@ def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
         if isinstance(item, Exchange):
             kind = _OPPOSITE.get(item.kind, item.kind)
             size = item.size_bytes
-            if item.axes in {("tp",), ("etp",)}:
+            if item.axes == ("tp",):
                 size *= _part(plan, kind) / _part(plan, item.kind)
             items.append(replace(item, name=name, kind=kind, size_bytes=size))
             if item.regathered:

@@ -175,11 +175,6 @@ class Plan:
         return self.expert_tp or self.tp
 
     @property
-    def expert_axis(self) -> str:
-        """The axis of parallelism along which ranks share an expert."""
-        return "tp" if self.expert_split == self.tp else "etp"
-
-    @property
     def _stage_ranks(self) -> int:
         return self.tp * self.cp * self.dp
 

@@ -205,6 +205,21 @@ def test_ranks_cast_their_rows_of_shared_experts_before_they_gather_them(expert_
     assert cast.moved_bytes == rows * model.hidden * (2 + 2)  # half precision is read, two FP8 copies written
 
 
+@pytest.mark.parametrize("expert_tp", [2, 0])
+def test_ranks_that_share_an_expert_exchange_tokens_in_half_precision(expert_tp: int):
+    """Megatron's dispatchers gather and reduce tokens before the experts' matmuls cast them."""
+    model = replace(TINY, experts=4, top_k=2, expert_ffn=64)
+
+    def exchanged(precision: str) -> list[tuple[str, float]]:
+        plan = Plan(tp=4, sequence_parallel=True, precision=precision, expert_tp=expert_tp)
+        items = [*pass_over_layer(model, plan, 0), *pass_over_layer(model, plan, 0, backward=True)]
+        return [(item.name, item.size_bytes) for item in items if getattr(item, "axes", ()) == ("etp",)]
+
+    assert exchanged("fp8") == exchanged("bf16")
+    names = ["mlp all_gather", "mlp reduce_scatter"]
+    assert [name for name, _ in exchanged("fp8")] == [*names, *(f"{name} gradient" for name in names[::-1])]
+
+
 def test_adapters_gather_their_own_input():
     plan = Plan(tp=2, sequence_parallel=True, frozen=True)
     counts = Counter(training_step(TINY, plan, Prices(), 8).graphs[0].nodes["name"])
