@@ -48,6 +48,7 @@ _ROWS = (
     "stages", "forward", "products", "attention_products", "tensor", "attention_tensor", "gathered",
     "overlapped", "offloaded", "offloaded_back", "first", "last", "ended", "data", "end",
 )  # fmt: skip
+_OF_WEIGHTS = ("gathered", "first", "last", "ended", "data", "end")  # independent of the micro-batch
 _DATA_LANES = range(40, 44)
 _TENSOR_LANES = (20, 21, LANES["store"], LANES["load"])
 _EXPERT_LANES = (22, 23)
@@ -105,6 +106,7 @@ class StepWork:
         amounts = {
             name: getattr(self, name) + (getattr(other, name) - getattr(self, name)) * times
             for name in (*_ROWS, "message")
+            if name not in _OF_WEIGHTS
         }
         return replace(self, **amounts)
 
