@@ -305,7 +305,7 @@ def _step(rates: Rates, on: Flags) -> float:
     """Return the logarithm of the rate on paths *on* relative to other paths; three or more are pooled."""
     if on.sum() >= _SEVERAL:
         return _pooled(rates, on)
-    return _fit(_nanmedian(rates.medians(), 0), on)[1]
+    return _log_factor(_nanmedian(rates.medians(), 0), on)
 
 
 def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: Floats) -> float:
@@ -359,6 +359,11 @@ def _fit(table: Floats, on: Flags) -> tuple[float, float]:
     return float(np.nansum(np.abs(paths - np.where(on, log_factor, 0.0)))), log_factor
 
 
+def _log_factor(table: Floats, on: Flags) -> float:
+    """Return the logarithm of the factor that `_fit` finds, without its residual, in half the time."""
+    return _median(_path_rates(table, on)[on])
+
+
 def _draws(rng: np.random.Generator, tables: Sequence[Floats], ons: Sequence[Flags]) -> Floats:
     """Return each suspect's residual and factor error in each bootstrap draw of intervals."""
     times = len(tables[0])
@@ -374,7 +379,7 @@ def _chance(rng: np.random.Generator, medians: Floats, suspects: Sequence[Suspec
     """Return the fraction of draws with permuted paths in which a suspect explains as much as *named*."""
 
     def explained(table: Floats, suspect: Suspect) -> float:
-        return float(-_fit(table, suspect.on)[1] * suspect.on.sum() ** 0.5)
+        return float(-_log_factor(table, suspect.on) * suspect.on.sum() ** 0.5)
 
     seen = explained(_nanmean(medians, 0), named)
     draws = int(np.clip(_MAX_FITS // len(suspects), 100, _DRAWS))
