@@ -144,9 +144,15 @@ $(BIN)/python: | .stamps/system
 	@$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt ".[torch,viewer]"
 	@touch $@
 
+# pip installs what the package needs while the C++ compiles, and then the package with its C++.
 .stamps/dev: $(SOURCES) constraints.txt | $(BIN)/python
 	@echo "Installing chakrascope and the development tools into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt ".[dev]"
+	@rm -rf build/wheel
+	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel . & compiling=$$!; \
+		$(BIN)/python -m pip install --quiet --no-compile --config-settings=wheel.cmake=false \
+			--config-settings=wheel.py-api=py3 -c constraints.txt ".[dev]"; \
+		installed=$$?; wait $$compiling && exit $$installed
+	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@ .stamps/package
 
 clean:
