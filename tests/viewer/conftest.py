@@ -176,6 +176,12 @@ def follow(page, path, search=""):
     page.evaluate("where => window.dash_clientside.set_props('url', where)", where)
 
 
+# Without a graphics card, each frame of a spinner costs processor time, which the tests beside this one need.
+STILL = """(() => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync("* { animation: none !important; }");
+  document.adoptedStyleSheets = [sheet];
+})()"""
 # Counts the requests without an answer; waits until none is left and all charts are drawn for a few frames.
 COUNTS = """(() => {
   const ask = window.fetch;
@@ -205,6 +211,7 @@ def settle(page):
 def watched(context):
     page = context.new_page()
     page.add_init_script(COUNTS)
+    page.add_init_script(STILL)
     page.set_default_timeout(120_000)
     page.complaints, page.foreign = [], []
     page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
