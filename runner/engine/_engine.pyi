@@ -23,6 +23,7 @@ class GpuOp(enum.Enum):
 
 class GpuProgram:
     name: str
+    copies: int
     groups: Sequence[Sequence[int]]
     counters: Sequence[Sequence[int]]
     def __init__(self) -> None: ...

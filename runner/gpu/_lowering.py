@@ -28,6 +28,7 @@ from ..programs import (
     SIGNALS,
     SUMS,
     WAITS,
+    AlikeRanks,
     Channel,
     ChannelType,
     Op,
@@ -54,8 +55,20 @@ class _Lowering:
         self.machine = machine
         self.nodes = nodes
         self.places = Places()
-        self.ranks = [RankWriter(rank.rank, self.places) for rank in program.ranks]
+        self.period = self._period()
+        self.ranks = [RankWriter(rank, self.places) for rank in range(self.period)]
         self.groups: dict[tuple[int, ...], int] = {}
+
+    def _period(self) -> int:
+        """Return the number of ranks to write; each further rank does what the rank *period* before does."""
+        count = self.program.num_ranks
+        if not isinstance(self.program.ranks, AlikeRanks) or len(set(self.sizes.chunks)) > 1:
+            return count
+        nodes = list(dict.fromkeys(self.nodes))
+        if len(nodes) == 1:
+            return 1
+        each = count // len(nodes)
+        return each if list(self.nodes) == [node for node in nodes for _ in range(each)] else count
 
 
 class PlanLowering(_Lowering):
@@ -244,27 +257,41 @@ class StepLowering(_Lowering):
         self.wire = WIRE[program.protocol]
         self.flags = program.protocol != "Simple"
         self.wavefronts = max(1, self.protocol.threads // machine.compute.wavefront_threads)
-        self.awaited = program.awaited()
         self.rounds = Rounds(sizes, self.protocol.slot_bytes)
 
     def run(self) -> list[RankWriter]:
         """Write the operations of all ranks."""
-        if self.rounds.count * self.program.num_ops > _MAX_STEPS:
+        ranks = self.program.ranks[: self.period]
+        steps = sum(len(block.ops) for rank in ranks for block in rank.thread_blocks)
+        if self.rounds.count * steps * self.program.num_ranks // self.period > _MAX_STEPS:
             raise ConfigError(
                 f"{self.program.source}: {self.rounds.count} rounds of {self.program.num_ops} steps are more "
                 f"than the {_MAX_STEPS} that can be simulated; make the slots of the machine's protocol "
                 f"'{self.program.protocol}' larger, or the collective smaller."
             )
-        for rank in self.program.ranks:
+        for rank in ranks:
             writer = self.ranks[rank.rank]
+            awaited = {op.after for block in rank.thread_blocks for op in block.ops}
             for block in rank.thread_blocks:
                 writer.begin_block(self.wavefronts)
                 for turn in range(self.rounds.count):
                     for place, op in enumerate(block.ops):
-                        self._step(writer, block, op, place, turn)
+                        self._step(writer, block, op, turn)
+                        if (block.id, place) in awaited:
+                            step = writer.counter(("step", block.id, place))
+                            writer.signal([(writer.rank, step, 1)])
         return self.ranks
 
-    def _step(self, writer: RankWriter, block: ThreadBlock, op: Op, place: int, turn: int) -> None:
+    def _counter(  # noqa: PLR0917 - an end of a connection
+        self, owner: int, name: str, sender: int, receiver: int, channel: int, value: int = 0
+    ) -> int:
+        """Return the counter of rank *owner* for a connection; *name* is data or room."""
+        count = self.program.num_ranks
+        shift = owner - owner % self.period
+        key = (name, (sender - shift) % count, (receiver - shift) % count, channel)
+        return self.ranks[owner - shift].counter(key, value)
+
+    def _step(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
         writer.at(op, turn if self.rounds.count > 1 else -1)
         if op.after is not None:
             progress = writer.counter(("step", *op.after))
@@ -277,8 +304,6 @@ class StepLowering(_Lowering):
         elif op.name in {"cpy", "re"}:
             own = (writer.rank, -1, 1.0, -1)
             writer.data(size, [own] * len(op.sources), [own] * len(op.destinations))
-        if (writer.rank, block.id, place) in self.awaited:
-            writer.signal([(writer.rank, writer.counter(("step", block.id, place)), 1)])
 
     def _message(
         self, writer: RankWriter, block: ThreadBlock, op: Op, parts: tuple[str, ...], size: int
@@ -291,12 +316,12 @@ class StepLowering(_Lowering):
         targets = [own] * len(op.destinations)
         waits = []
         if "receive" in parts:
-            key = (block.receive, writer.rank, block.channel)
-            waits.append((writer.rank, self.ranks[writer.rank].counter(("data", *key)), 1))
+            came = self._counter(writer.rank, "data", block.receive, writer.rank, block.channel)
+            waits.append((writer.rank, came, 1))
             sources.append((writer.rank, -1, self.wire, -1))
         if "send" in parts:
-            key = (writer.rank, block.send, block.channel)
-            room = writer.counter(("room", *key), self.protocol.slots)
+            ends = (writer.rank, block.send, block.channel)
+            room = self._counter(writer.rank, "room", *ends, self.protocol.slots)
             waits.append((writer.rank, room, 1))
         if waits:
             writer.take(waits)
@@ -311,7 +336,7 @@ class StepLowering(_Lowering):
         self, writer: RankWriter, block: ThreadBlock, size: int, sources: list[Access], targets: list[Access]
     ) -> None:
         peer = block.send
-        came = self.ranks[peer].counter(("data", writer.rank, peer, block.channel))
+        came = self._counter(peer, "data", writer.rank, peer, block.channel)
         if self.nodes[writer.rank] != self.nodes[peer]:
             # The data is stored in the memory from which the proxy sends.
             writer.data(size, sources, [*targets, (writer.rank, -1, self.wire, -1)])
@@ -325,8 +350,7 @@ class StepLowering(_Lowering):
 
     def _give_back(self, writer: RankWriter, block: ThreadBlock) -> None:
         sender = block.receive
-        key = ("room", sender, writer.rank, block.channel)
-        room = self.ranks[sender].counter(key, self.protocol.slots)
+        room = self._counter(sender, "room", sender, writer.rank, block.channel, self.protocol.slots)
         if self.nodes[writer.rank] != self.nodes[sender]:
             writer.proxy(0, (sender, -1, 1.0, room))
         else:
@@ -337,7 +361,7 @@ Access = tuple[int, int, float, int]
 """Rank, group of the switch, bytes moved per byte of data, counter to raise; -1 for none."""
 Use = tuple[int, int, int]
 """Rank, counter, value."""
-_Operation = tuple[engine.GpuOp, int, int, float, list[Access], list[Access], list[Use]]
+_Operation = tuple[engine.GpuOp, int, int, float, tuple[Access, ...], tuple[Access, ...], tuple[Use, ...]]
 
 
 class Places:
@@ -417,5 +441,6 @@ class RankWriter:
         uses: Iterable[Use] = (),
     ) -> None:
         """Add an operation; a FENCE waits for the acknowledgements of stores, a FLUSH for the proxies."""
-        operation = (kind, self.place, size_bytes, ns, list(sources), list(targets), list(uses))
+        # Tuples of numbers cost the garbage collector no time.
+        operation = (kind, self.place, size_bytes, ns, tuple(sources), tuple(targets), tuple(uses))
         self.blocks[-1][1].append(operation)

@@ -113,19 +113,21 @@ def workgroups_of(program: Program, size_bytes: int, machine: Machine, nodes: Se
     kind = PlanLowering if program.language == "mscclpp" else StepLowering
     lowering = kind(program, sizes, machine, nodes)
     writers = lowering.run()
-    compiled = _compile(program.name, writers, lowering.groups)
+    copies = program.num_ranks // len(writers)
+    compiled = _compile(program.name, writers, lowering.groups, copies)
     sizes_of_groups = {-1: 1} | {number: len(ranks) for ranks, number in lowering.groups.items()}
-    requests = sum(
+    requests = copies * sum(
         lines * sizes_of_groups[group] for writer in writers for group, lines in writer.lines.items()
     )
     return GpuWorkgroups(program, compiled, lowering.places.names(), requests)
 
 
 def _compile(
-    name: str, writers: Sequence[RankWriter], groups: dict[tuple[int, ...], int]
+    name: str, writers: Sequence[RankWriter], groups: dict[tuple[int, ...], int], copies: int
 ) -> engine.GpuProgram:
     compiled = engine.GpuProgram()
     compiled.name = name
+    compiled.copies = copies
     compiled.groups = [list(ranks) for ranks in groups]
     compiled.counters = [writer.values for writer in writers]
     for writer in writers:

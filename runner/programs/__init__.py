@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ._model import SIGNALS as SIGNALS
     from ._model import SUMS as SUMS
     from ._model import WAITS as WAITS
+    from ._model import AlikeRanks as AlikeRanks
     from ._model import Buffer as Buffer
     from ._model import Channel as Channel
     from ._model import ChannelType as ChannelType

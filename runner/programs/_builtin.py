@@ -175,8 +175,16 @@ def builtin_program(algorithm: str, collective: str, ranks: int) -> Program:
     return writer.program(f"{algorithm}_{collective}", chunks)
 
 
-def write_ring(writer: StepWriter, count: int, offset: int = 0, channels: int = 1, slices: int = 1) -> None:
-    """Add a ring; the ranks of an all-reduce first send the part that is *offset* before their own.
+def write_ring(writer: StepWriter, count: int) -> None:
+    """Add a ring."""
+    for rank in range(count):
+        write_ring_rank(writer, rank, count)
+
+
+def write_ring_rank(  # noqa: PLR0917 - what differs between rings
+    writer: StepWriter, rank: int, count: int, offset: int = 0, channels: int = 1, slices: int = 1
+) -> None:
+    """Add a rank of a ring; for an all-reduce, it first sends the part that is *offset* before its own.
 
     A part has a share for each channel, which is sent in *slices*.
     """
@@ -186,13 +194,12 @@ def write_ring(writer: StepWriter, count: int, offset: int = 0, channels: int = 
         "reduce-scatter": (1, ["s", *reduce, "rrc"]),
         "all-gather": (0, ["s", *copy, "r"]),
     }[writer.collective]
-    for rank in range(count):
-        peers = ((rank + 1) % count, (rank - 1) % count)
-        for channel in range(channels):
-            for turn, name in enumerate(names):
-                first = ((rank - offset - turn) % count * channels + channel) * slices
-                for chunk in range(first, first + slices):
-                    writer.step(rank, name, chunk, peers, channel=channel)
+    peers = ((rank + 1) % count, (rank - 1) % count)
+    for channel in range(channels):
+        for turn, name in enumerate(names):
+            first = ((rank - offset - turn) % count * channels + channel) * slices
+            for chunk in range(first, first + slices):
+                writer.step(rank, name, chunk, peers, channel=channel)
 
 
 def _others(rank: int, count: int) -> list[int]:

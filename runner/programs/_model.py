@@ -8,9 +8,10 @@ rank and buffer, and a channel its peers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import overload
 
 # The steps of MSCCL XML that exchange messages, and their effects.
 MESSAGE_OPS = {
@@ -204,6 +205,34 @@ class RankProgram:
     semaphores: tuple[int, ...] = ()
 
 
+class AlikeRanks(Sequence[RankProgram]):
+    """The programs of *count* ranks that do the same, shifted by their rank; *make* is called on demand.
+
+    The ops of rank r and of rank 0 move as many chunks in the same order, and where rank 0 sends to or
+    receives from rank k, rank r does so from rank r + k (modulo *count*).
+    """
+
+    def __init__(self, make: Callable[[int], RankProgram], count: int) -> None:
+        self._make = make
+        self._made: dict[int, RankProgram] = {}
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> RankProgram: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[RankProgram, ...]: ...
+    def __getitem__(self, index: int | slice) -> RankProgram | tuple[RankProgram, ...]:
+        if isinstance(index, slice):
+            return tuple(self[rank] for rank in range(self._count)[index])
+        rank = range(self._count)[index]
+        if rank not in self._made:
+            self._made[rank] = self._make(rank)
+        return self._made[rank]
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A collective program: the programs of all ranks.
@@ -225,7 +254,7 @@ class Program:
     protocol: str
     in_place: bool
     chunks: int
-    ranks: tuple[RankProgram, ...]
+    ranks: Sequence[RankProgram]
     least_bytes: int = 0
     most_bytes: int | None = None
     alignment_bytes: int = 1
@@ -367,6 +396,14 @@ class StepWriter:
                 latest[found[0]] = max(latest.get(found[0], -1), found[1])
         return sorted(latest.items())
 
+    def rank_program(self, rank: int, chunks: int) -> RankProgram:
+        """Return the program made of the steps of *rank*."""
+        gathers = self.collective == "all-gather"
+        own = enumerate(self.blocks[rank].items())
+        blocks = tuple(ThreadBlock(number, tuple(ops), *key) for number, (key, ops) in own)
+        outputs = chunks if gathers or not self.in_place else 0
+        return RankProgram(rank, 0 if gathers else chunks, outputs, 0, blocks)
+
     def program(
         self,
         name: str,
@@ -376,21 +413,7 @@ class StepWriter:
         uneven: bool = False,
     ) -> Program:
         """Return the program made of all added steps."""
-        gathers = self.collective == "all-gather"
-        inputs = 0 if gathers else chunks
-        outputs = chunks if gathers or not self.in_place else 0
-        ranks = tuple(
-            RankProgram(
-                rank,
-                inputs,
-                outputs,
-                0,
-                tuple(
-                    ThreadBlock(number, tuple(ops), *key) for number, (key, ops) in enumerate(blocks.items())
-                ),
-            )
-            for rank, blocks in enumerate(self.blocks)
-        )
+        ranks = tuple(self.rank_program(rank, chunks) for rank in range(self.ranks))
         return Program(
             name,
             name,

@@ -8,10 +8,14 @@ in flight. A tree is a chain of ranks, because the ranks are those of one node.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from ...errors import ConfigError, did_you_mean
-from ._builtin import write_ring
+from ._builtin import write_ring_rank
 from ._model import (
     PROTOCOLS,
+    AlikeRanks,
     Buffer,
     Channel,
     ChannelType,
@@ -86,8 +90,15 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
 def _ring(name: str, collective: str, ranks: int, protocol: str, channels: int) -> Program:
     slices = _SLICES if protocol == "Simple" else 1
     writer = StepWriter(ranks, in_place=True, collective=collective)
-    write_ring(writer, ranks, 1, channels, slices)
-    return writer.program(name, ranks * channels * slices, protocol, _ALIGNMENT_BYTES, True)
+    program = writer.program(name, ranks * channels * slices, protocol, _ALIGNMENT_BYTES, True)
+    make = partial(_ring_rank, collective=collective, ranks=ranks, channels=channels, slices=slices)
+    return replace(program, ranks=AlikeRanks(make, ranks))
+
+
+def _ring_rank(rank: int, collective: str, ranks: int, channels: int, slices: int) -> RankProgram:
+    writer = StepWriter(ranks, in_place=True, collective=collective)
+    write_ring_rank(writer, rank, ranks, 1, channels, slices)
+    return writer.rank_program(rank, ranks * channels * slices)
 
 
 def _tree(name: str, ranks: int, protocol: str, channels: int) -> Program:

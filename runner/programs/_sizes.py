@@ -59,7 +59,8 @@ class Sizes:
                 f"multiple of {divisor}, or another program for this size."
             )
         self.chunks = program.chunk_bytes(total)
-        self.unit_bytes = max((op.unit_bytes for *_, op in program.walk()), default=0)
+        is_plan = program.language == "mscclpp"
+        self.unit_bytes = max((op.unit_bytes for *_, op in program.walk()), default=0) if is_plan else 0
 
     def turns(self, op: Op) -> int:
         """Return the number of repetitions of a pipeline op."""

@@ -73,6 +73,7 @@ void bind_program(nb::module_& module) {
     nb::class_<Program>(module, "GpuProgram")
         .def(nb::init<>())
         .def_rw("name", &Program::name)
+        .def_rw("copies", &Program::copies)
         .def_rw("groups", &Program::groups)
         .def_rw("counters", &Program::counters)
         .def("add_rank", [](Program& program) { program.ranks.emplace_back(); })

@@ -92,7 +92,24 @@ def test_each_process_group_runs_its_own_program():
     result = simulate(workload(*half, groups=groups), "default", NETWORK, backend="gpu")
     assert set(result.collectives["group"]) == {1, 2}
     ends = result.nodes.groupby("rank")["end_ns"].max()
-    assert ends.max() < 1.05 * ends.min()  # data lie on other channels of each GPU
+    assert ends.max() < 1.05 * ends.min()
+
+
+@pytest.mark.parametrize(("network", "ranks"), [(NETWORK, 8), ("hgx-h100-2x8", 16)])
+def test_one_of_the_ranks_in_step_is_simulated(network, ranks):
+    def result(*last):
+        nodes = [[comp(0, 40_000), coll(1, 2 << 20), coll(2, SIZE, (0, 1))] for _ in range(ranks)]
+        nodes[-1] += last
+        return simulate(workload(*nodes), "default", network, backend="gpu")
+
+    # The last rank falls out of step at its own node, so that all ranks are simulated from the start.
+    together, apart = result(), result(comp(3, 1000, (2,)))
+    for node in range(3):
+        assert times(together, node) == times(apart, node)
+    # What arrives at the very end is counted only if the simulation goes on.
+    up = [result.links[result.links["src"] < ranks] for result in (together, apart)]
+    assert up[0].equals(up[1])
+    assert together.ranks["compute_slowdown"].tolist()[:-1] == apart.ranks["compute_slowdown"].tolist()[:-1]
 
 
 def test_a_message_goes_over_the_links_between_two_ranks():

@@ -295,6 +295,30 @@ def test_all_programs_of_the_reference_run(shared):
         assert run.counters["delivered_lines"] == run.counters["stored_lines"], file.name
 
 
+@pytest.mark.parametrize(("gpus", "simulated"), [(8, 1), (4, 4)])
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+def test_one_of_the_ranks_that_do_the_same_is_simulated(gpus, simulated, protocol):
+    on = machine(scale_up={"gpus": gpus})
+    program = nccl_program("ring", "all-reduce", 8, protocol, 2)
+    once = simulate_program(program, 1 << 18, on)
+    each = simulate_program(replace(program, ranks=tuple(program.ranks)), 1 << 18, on)
+    # Data lie on other memory channels.
+    assert once.rank_ns == pytest.approx(each.rank_ns, rel=0.01)
+    events = once.counters.pop("events"), each.counters.pop("events")
+    assert events[0] == pytest.approx(events[1] * simulated / 8, rel=0.01)
+    assert once.counters == each.counters
+    ends, keys = ["src", "dst", "bytes", "lines"], ["rank", "block", "op", "round"]
+    assert once.links[ends].equals(each.links[ends])
+    assert once.ops[keys].equals(each.ops[keys])
+
+
+def test_ranks_with_chunks_of_other_sizes_are_all_simulated():
+    program = nccl_program("ring", "all-reduce", 8, "LL", 2)
+    size = program.chunks * program.alignment_bytes
+    even, uneven = (simulate_program(program, size + more, machine()) for more in (0, 16))
+    assert uneven.counters["events"] > 4 * even.counters["events"]
+
+
 # What machines do.
 
 

@@ -18,18 +18,18 @@ Item& take(std::deque<Item>& pool, std::vector<Item*>& free) {
 }
 
 std::unique_ptr<Fabric> make_fabric(const Machine& machine, std::int32_t gpus, bool detailed,
-                                    packet::Clock& clock) {
+                                    std::int32_t copies, packet::Clock& clock) {
     if (detailed) return std::make_unique<DetailedFabric>(machine, gpus, clock);
-    return std::make_unique<TrainFabric>(machine, gpus, clock);
+    return std::make_unique<TrainFabric>(machine, gpus, copies, clock);
 }
 
 }  // namespace
 
-Devices::Devices(const Machine& machine, std::int32_t gpus, const Settings& settings)
+Devices::Devices(const Machine& machine, std::int32_t gpus, const Settings& settings, std::int32_t copies)
     : machine_(machine),
       settings_(settings),
-      fabric_(make_fabric(machine, gpus, settings.detailed, clock_)),
-      gpus_(static_cast<std::size_t>(gpus)) {
+      fabric_(make_fabric(machine, gpus, settings.detailed, copies, clock_)),
+      gpus_(static_cast<std::size_t>(gpus / copies)) {
     for (Gpu& gpu : gpus_) {
         gpu.units.resize(static_cast<std::size_t>(machine.units));
         for (Unit& unit : gpu.units) unit.slots = machine.workgroups_per_unit;
@@ -233,15 +233,15 @@ void Devices::add(Run& run, std::int32_t member, std::int32_t number, std::int64
     for (Worker* worker : std::exchange(counter.waiting, {})) worker->woken();
 }
 
-void Devices::send_control(Worker& worker, const CounterUse& use) {
+void Devices::send_control(Worker& worker, std::int32_t member, const CounterUse& use) {
     Message& message = take(messages_, free_messages_);
     message.devices = this;
     message.run = worker.kernel().run;
-    message.member = use.rank;
+    message.member = member;
     message.counter = use.counter;
     message.value = use.value;
     ++counts_.controls;
-    fabric_->control(worker.place(), worker.run().gpu(use.rank), message);
+    fabric_->control(worker.place(), worker.run().gpu(member), message);
 }
 
 void Devices::Message::arrived() {

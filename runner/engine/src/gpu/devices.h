@@ -49,7 +49,8 @@ struct Settings {
 
 class Devices {
   public:
-    Devices(const Machine& machine, std::int32_t gpus, const Settings& settings);
+    // Of `copies` of GPUs that stay in step, only the first is simulated.
+    Devices(const Machine& machine, std::int32_t gpus, const Settings& settings, std::int32_t copies = 1);
     Devices(const Devices&) = delete;
     Devices& operator=(const Devices&) = delete;
     ~Devices();
@@ -82,7 +83,7 @@ class Devices {
     // Return the time at which the compute unit will have reduced another `bytes` bytes.
     Fs reduce(Place place, std::uint64_t bytes);
     void add(Run& run, std::int32_t member, std::int32_t counter, std::int64_t value);
-    void send_control(Worker& worker, const CounterUse& use);
+    void send_control(Worker& worker, std::int32_t member, const CounterUse& use);
     void hand_to_proxy(Worker& worker, std::int32_t member, std::uint64_t bytes, std::int32_t counter);
     void stamp(const Stamp& stamp) { stamps_.push_back(stamp); }
     void done(Worker& worker);

@@ -1,6 +1,7 @@
 // GPU programs: the operations of a kernel's workgroups, the same in every run.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -52,15 +53,22 @@ struct Workgroup {
     std::int32_t wavefronts = 1;
 };
 
-// A GPU program: the workgroups of each rank.
+// A GPU program: the workgroups of each rank, repeated `copies` times. A rank of the second copy does what
+// the same rank of the first does, with all ranks shifted by the size of a copy (modulo `size`). If all
+// copies start together on idle GPUs, these stay in step, so `Devices` can simulate the first copy only.
 struct Program {
     std::string name;
+    std::size_t copies = 1;
     std::vector<Op> ops;
     std::vector<Access> accesses;
     std::vector<CounterUse> uses;
     std::vector<std::vector<std::int32_t>> groups;  // ranks of each switch group, as indices of members
     std::vector<std::vector<Workgroup>> ranks;
     std::vector<std::vector<std::int64_t>> counters;  // initial values of the counters of each rank
+
+    std::size_t size() const { return copies * ranks.size(); }
+    // Return the rank whose workgroups, of the first copy, rank `member` runs.
+    std::size_t pattern(std::int32_t member) const { return static_cast<std::size_t>(member) % ranks.size(); }
 };
 
 }  // namespace chakrascope::gpu

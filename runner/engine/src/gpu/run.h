@@ -21,9 +21,12 @@ struct Counter {
 };
 
 struct Run {
-    Run(std::shared_ptr<const Program> runs, std::vector<std::int32_t> on)
+    // With `in_step`, only the first copy runs, and changes of its counters stand for those of all copies.
+    Run(std::shared_ptr<const Program> runs, std::vector<std::int32_t> on, bool in_step = false)
         : program(std::move(runs)), members(std::move(on)) {
-        for (const auto& values : program->counters) {
+        const std::size_t count = in_step ? program->ranks.size() : program->size();
+        for (std::int32_t member = 0; member < static_cast<std::int32_t>(count); ++member) {
+            const auto& values = program->counters[program->pattern(member)];
             auto& own = counters.emplace_back(values.size());
             for (std::size_t number = 0; number < values.size(); ++number) own[number].value = values[number];
         }
@@ -34,7 +37,7 @@ struct Run {
     }
     std::int32_t gpu(std::int32_t member) const { return members[static_cast<std::size_t>(member)]; }
     Counter& counter(std::int32_t member, std::int32_t number) {
-        return counters[static_cast<std::size_t>(member)][static_cast<std::size_t>(number)];
+        return counters[static_cast<std::size_t>(member) % counters.size()][static_cast<std::size_t>(number)];
     }
 
     const std::shared_ptr<const Program> program;
@@ -51,7 +54,7 @@ struct Kernel {
     std::uint32_t placed = 0, left = 0;  // number of workgroups
 
     const std::vector<Workgroup>& workgroups() const {
-        return run->program->ranks[static_cast<std::size_t>(member)];
+        return run->program->ranks[run->program->pattern(member)];
     }
 };
 

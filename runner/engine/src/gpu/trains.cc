@@ -8,15 +8,39 @@ namespace {
 constexpr std::uint32_t kPieceLines = 128;   // lines per piece of a proxy's transfer
 constexpr std::uint32_t kLinesToCross = 64;  // maximum number of lines of a train
 
+// The routers of the lines of a train, of which every `step`-th is taken; lines are numbered in a circle.
+class Stops {
+  public:
+    Stops(const Ends& ends, const Train& train, std::uint32_t step)
+        : ends_(ends),
+          size_(static_cast<std::uint32_t>(ends.size())),
+          at_(size_ > 1 ? static_cast<std::uint32_t>(train.first % size_) : 0),
+          step_(step % size_),
+          lines_(train.lines % size_) {}
+
+    std::int32_t router() const { return ends_[at_]; }
+    void advance(bool begins_again) {
+        at_ += step_;
+        if (begins_again) at_ += size_ - lines_;
+        while (at_ >= size_) at_ -= size_;
+    }
+
+  private:
+    const Ends& ends_;
+    const std::uint32_t size_;
+    std::uint32_t at_;
+    const std::uint32_t step_, lines_;
+};
+
 Server make_server(double bytes_per_ns, std::int32_t ways = 1) { return {bytes_per_ns, ways}; }
 
 }  // namespace
 
-TrainFabric::TrainFabric(const Machine& machine, std::int32_t gpus, packet::Clock& clock)
-    : machine_(machine), clock_(clock), mesh_(machine), ways_(machine, mesh_) {
+TrainFabric::TrainFabric(const Machine& machine, std::int32_t gpus, std::int32_t copies, packet::Clock& clock)
+    : machine_(machine), clock_(clock), mesh_(machine), ways_(machine, mesh_), copies_(copies) {
     const auto units = static_cast<std::size_t>(machine.units);
     const double port = machine.port_bytes_per_ns / machine.ports;
-    for (std::int32_t gpu = 0; gpu < gpus; ++gpu) {
+    for (std::int32_t gpu = 0; gpu < gpus / copies; ++gpu) {
         Gpu& own = gpus_.emplace_back();
         own.out.assign(units, make_server(machine.unit_bytes_per_ns));
         own.in.assign(units, UnitInlet(*this, clock_, own.out.front()));
@@ -66,13 +90,12 @@ void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Trai
     const Fs work = line * train.lines / used;
     const double gap = used > 1 ? static_cast<double>(train.tail - train.head) / (used - 1) : 0;
     Fs head = std::numeric_limits<Fs>::max(), tail = 0;
+    Stops starts(from, train, step), ends(to, train, step);
+    std::uint32_t number = 0;
     for (std::uint32_t place = 0; place < used; ++place) {
-        const std::uint64_t number = train.first + std::uint64_t{place} * step % train.lines;
-        const std::int32_t start = from.size() == 1 ? from.front() : from[number % from.size()];
-        const std::int32_t end = to.size() == 1 ? to.front() : to[number % to.size()];
         Fs soonest = train.head;  // when the first line could arrive
         Fs time = train.head + static_cast<Fs>(gap * place), last = time;
-        mesh_.for_each_link(start, end, [&](std::int32_t link) {
+        mesh_.for_each_link(starts.router(), ends.router(), [&](std::int32_t link) {
             Fs& is_free = free[static_cast<std::size_t>(link)];
             const Fs begin = std::max(is_free, time);
             // A line that has not arrived, or waits at another link, does not block this link.
@@ -83,6 +106,11 @@ void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Trai
         });
         head = std::min(head, time);
         tail = std::max(tail, last);
+        number += step;
+        const bool begins_again = number >= train.lines;
+        if (begins_again) number -= train.lines;
+        starts.advance(begins_again);
+        ends.advance(begins_again);
     }
     train.head = head;
     train.tail = std::max(tail, head);
@@ -442,7 +470,7 @@ std::vector<LinkReport> TrainFabric::links() const {
         links.push_back(
             {source, destination, server.bytes(), server.lines(), server.busy(), server.queued()});
     };
-    const auto count = static_cast<std::int32_t>(gpus_.size());
+    const auto count = static_cast<std::int32_t>(gpus_.size()) * copies_;
     for (std::int32_t gpu = 0; gpu < count; ++gpu) {
         const Gpu& own = at(gpu);
         const std::int32_t node = gpu / machine_.gpus * machine_.gpus;

@@ -135,7 +135,8 @@ class Inlet {
 // different sources meet: after a link out of the GPU, and after the memory.
 class TrainFabric final : public Fabric {
   public:
-    TrainFabric(const Machine& machine, std::int32_t gpus, packet::Clock& clock);
+    // Of `copies` of GPUs that stay in step, the first stands for all.
+    TrainFabric(const Machine& machine, std::int32_t gpus, std::int32_t copies, packet::Clock& clock);
 
     void load(Place from, std::int32_t gpu, std::uint64_t first, std::uint32_t lines,
               Listener& listener) override;
@@ -186,9 +187,13 @@ class TrainFabric final : public Fabric {
         Server nic_out, nic_in;
         double memory_taken = 0;
     };
-    Gpu& at(std::int32_t gpu) { return gpus_[static_cast<std::size_t>(gpu)]; }
+    Gpu& at(std::int32_t gpu) { return gpus_[place(gpu)]; }
     UnitInlet& inlet(Place place) { return at(place.gpu).in[static_cast<std::size_t>(place.unit)]; }
-    const Gpu& at(std::int32_t gpu) const { return gpus_[static_cast<std::size_t>(gpu)]; }
+    const Gpu& at(std::int32_t gpu) const { return gpus_[place(gpu)]; }
+    std::size_t place(std::int32_t gpu) const {
+        const auto number = static_cast<std::size_t>(gpu);
+        return number < gpus_.size() ? number : number % gpus_.size();
+    }
     Trip& begin(Kind kind, Place from, std::int32_t gpu, std::uint32_t lines, std::uint64_t first = 0);
     void end(Trip* trip) { free_.push_back(trip); }
     void after(Fs time, Trip* trip, Step step);
@@ -247,6 +252,7 @@ class TrainFabric final : public Fabric {
     packet::Clock& clock_;
     const Mesh mesh_;
     const Ways ways_;
+    const std::int32_t copies_;
     std::vector<Gpu> gpus_;
     std::deque<Trip> trips_;
     std::vector<Trip*> free_;

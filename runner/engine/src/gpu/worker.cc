@@ -84,6 +84,12 @@ Worker::Worker(Devices& devices, Kernel& kernel, std::int32_t number, Place plac
       wavefronts_(static_cast<std::uint32_t>(
           std::max(1, kernel.workgroups()[static_cast<std::size_t>(number)].wavefronts))) {}
 
+std::int32_t Worker::member(std::int32_t rank) const {
+    const auto own = static_cast<std::size_t>(kernel_.member);
+    const std::size_t shifted = static_cast<std::size_t>(rank) + own - program_.pattern(kernel_.member);
+    return static_cast<std::int32_t>(shifted < program_.size() ? shifted : shifted - program_.size());
+}
+
 void Worker::later(double ns, void (Worker::*step)()) {
     step_ = step;
     devices_.clock().post<&Worker::take_step>(to_fs(ns), this);
@@ -186,7 +192,7 @@ void Worker::woken() {
 
 void Worker::signal() {
     for (std::uint32_t use = op().first_use; use < op().first_use + op().uses; ++use)
-        devices_.send_control(*this, program_.uses[use]);
+        devices_.send_control(*this, member(program_.uses[use].rank), program_.uses[use]);
     next_op();
 }
 
@@ -204,7 +210,7 @@ void Worker::hand_to_proxy() {
     const Access& target = program_.accesses[op().first_target];
     const double wire = std::ceil(static_cast<double>(op().bytes) * target.wire);
     ++transfers_;
-    devices_.hand_to_proxy(*this, target.rank, static_cast<std::uint64_t>(wire), target.counter);
+    devices_.hand_to_proxy(*this, member(target.rank), static_cast<std::uint64_t>(wire), target.counter);
     next_op();
 }
 
@@ -235,11 +241,11 @@ void Worker::move_data() {
     lines_ = (op().bytes + kLineBytes - 1) / kLineBytes;
     next_line_ = 0;
     // Addresses are unknown, so each operation starts at a pseudo-random memory channel.
-    first_line_ = scatter(std::uint64_t{op_} << 20 | static_cast<std::uint64_t>(place_.gpu));
+    first_line_ = scatter(std::uint64_t{op_} << 20 | program_.pattern(kernel_.member));
     for_each(program_, op().first_target, op().targets, [&](const Access& target) {
         Posting& posting = *postings_.emplace_back(&devices_.new_posting(*this, target));
         if (target.rank != kNone) {
-            posting.to_come.emplace_back(target.rank, 0);
+            posting.to_come.emplace_back(member(target.rank), 0);
         } else {
             for (const std::int32_t member : program_.groups[static_cast<std::size_t>(target.group)])
                 posting.to_come.emplace_back(member, 0);
@@ -293,7 +299,7 @@ void Worker::ask(Batch& batch) {
         const std::uint32_t lines = lines_of(source, batch);
         devices_.counts().asked_lines += lines;
         if (source.rank != kNone) {
-            devices_.fabric().load(place_, run().gpu(source.rank), batch.first, lines, batch);
+            devices_.fabric().load(place_, run().gpu(member(source.rank)), batch.first, lines, batch);
         } else {
             devices_.fabric().load_sum(place_, run().groups[static_cast<std::size_t>(source.group)],
                                        batch.first, lines, batch);
@@ -325,7 +331,7 @@ void Worker::store(Batch& batch) {
         for (auto& entry : posting.to_come) entry.second += lines;
         devices_.counts().stored_lines += lines * posting.to_come.size();
         if (target.rank != kNone) {
-            devices_.fabric().store(place_, run().gpu(target.rank), batch.first, lines, posting);
+            devices_.fabric().store(place_, run().gpu(member(target.rank)), batch.first, lines, posting);
         } else {
             devices_.fabric().multicast(place_, run().groups[static_cast<std::size_t>(target.group)],
                                         batch.first, lines, posting);

@@ -76,6 +76,8 @@ class Worker {
   private:
     std::uint32_t lines_of(const Access& access, const Batch& batch) const;
     const Op& op() const { return program_.ops[op_]; }
+    // Return the rank that the worker's operations call `rank`.
+    std::int32_t member(std::int32_t rank) const;
     void begin_op();
     void next_op();
     void finish();

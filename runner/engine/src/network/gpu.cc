@@ -12,7 +12,7 @@ class GpuNetwork final : public Network {
         : ranks_(static_cast<std::int32_t>(config.num_ranks())),
           node_(config.gpu->machine.gpus),
           mailbox_(mailbox),
-          gpus_(*config.gpu, ranks_, events) {}
+          gpus_(*config.gpu, ranks_, config.fold, events) {}
 
     void carry(std::uint32_t message) override {
         const Route route = mailbox_.route(message);

@@ -233,6 +233,8 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
         output.misled_by_trains = true;
         return {std::move(output)};
     }
+    if (const Gpus* gpus = cluster.mailbox.network().gpus(); gpus != nullptr && gpus->out_of_step())
+        return {};
     const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
     // Only a simulation of all ranks shows which of several identical ranks is blocked.
     if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled))
@@ -264,10 +266,16 @@ Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
         Attempt met = run(eased, nullptr, uneven, programs, program_of_rank, progress, true);
         if (met.output) return std::move(*met.output);
     }
-    Output output = *run(eased, nullptr, uneven, programs, program_of_rank, progress).output;
+    const auto every_rank = [&] {
+        Attempt attempt = run(eased, nullptr, uneven, programs, program_of_rank, progress);
+        if (attempt.output) return std::move(*attempt.output);
+        eased.fold = false;
+        return std::move(*run(eased, nullptr, uneven, programs, program_of_rank, progress).output);
+    };
+    Output output = every_rank();
     while (!output.unfinished.empty() && may_ease(eased)) {
         ++eased.overtaking;
-        output = *run(eased, nullptr, uneven, programs, program_of_rank, progress).output;
+        output = every_rank();
     }
     return output;
 }
