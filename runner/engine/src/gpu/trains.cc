@@ -37,7 +37,14 @@ Server make_server(double bytes_per_ns, std::int32_t ways = 1) { return {bytes_p
 }  // namespace
 
 TrainFabric::TrainFabric(const Machine& machine, std::int32_t gpus, std::int32_t copies, packet::Clock& clock)
-    : machine_(machine), clock_(clock), mesh_(machine), ways_(machine, mesh_), copies_(copies) {
+    : machine_(machine),
+      clock_(clock),
+      mesh_(machine),
+      ways_(machine, mesh_),
+      hop_(to_fs(machine.hop_ns)),
+      link_latency_(to_fs(machine.link_ns)),
+      memory_latency_(to_fs(machine.memory_ns)),
+      copies_(copies) {
     const auto units = static_cast<std::size_t>(machine.units);
     const double port = machine.port_bytes_per_ns / machine.ports;
     for (std::int32_t gpu = 0; gpu < gpus / copies; ++gpu) {
@@ -86,7 +93,7 @@ void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Trai
     auto& free = at(gpu).mesh;
     const std::uint32_t used = std::min(train.lines, kLinesToCross);
     const std::uint32_t step = train.lines / used | 1;
-    const Fs line = to_fs(bytes / machine_.mesh_bytes_per_ns), hop = to_fs(machine_.hop_ns);
+    const Fs line = to_fs(bytes / machine_.mesh_bytes_per_ns), hop = hop_;
     const Fs work = line * train.lines / used;
     const double gap = used > 1 ? static_cast<double>(train.tail - train.head) / (used - 1) : 0;
     Fs head = std::numeric_limits<Fs>::max(), tail = 0;
@@ -138,8 +145,8 @@ void TrainFabric::when_there(Trip* trip, Step step) {
 }
 
 void TrainFabric::over_link(Trip* trip, Step step) {
-    trip->train.tail += to_fs(machine_.link_ns);
-    after(trip->train.head + to_fs(machine_.link_ns), trip, step);
+    trip->train.tail += link_latency_;
+    after(trip->train.head + link_latency_, trip, step);
 }
 
 // Loads from the local memory and from peers.
@@ -155,8 +162,8 @@ void TrainFabric::load(Place from, std::int32_t gpu, std::uint64_t first, std::u
 void TrainFabric::read_home(Trip* trip) {
     cross(trip->gpu, unit_router(trip->from), ways_.memory, trip->train, machine_.control_bytes);
     at(trip->gpu).memory.serve(trip->train, kLineBytes);
-    trip->train.tail += to_fs(machine_.memory_ns);
-    after(trip->train.head + to_fs(machine_.memory_ns), trip, &TrainFabric::answer_home);
+    trip->train.tail += memory_latency_;
+    after(trip->train.head + memory_latency_, trip, &TrainFabric::answer_home);
 }
 
 void TrainFabric::ask_peer(Trip* trip) {
@@ -173,8 +180,8 @@ void TrainFabric::read(Trip* trip) {
     const auto peer = static_cast<std::size_t>(machine_.peer_of(trip->gpu, trip->from.gpu));
     cross(trip->gpu, ways_.ports[peer], ways_.memory, trip->train, machine_.control_bytes);
     at(trip->gpu).memory.serve(trip->train, kLineBytes);
-    trip->train.tail += to_fs(machine_.memory_ns);
-    after(trip->train.head + to_fs(machine_.memory_ns), trip, &TrainFabric::answer);
+    trip->train.tail += memory_latency_;
+    after(trip->train.head + memory_latency_, trip, &TrainFabric::answer);
 }
 
 void TrainFabric::answer(Trip* trip) {
@@ -378,7 +385,7 @@ void TrainFabric::reach_home(Trip* trip) {
 
 void TrainFabric::send_control(Trip* trip) {
     leave_gpu(trip, machine_.control_bytes, machine_.control_bytes);
-    after(trip->train.tail + to_fs(machine_.link_ns), trip, &TrainFabric::arrive_control);
+    after(trip->train.tail + link_latency_, trip, &TrainFabric::arrive_control);
 }
 
 void TrainFabric::arrive_control(Trip* trip) {

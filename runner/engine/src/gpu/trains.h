@@ -252,6 +252,7 @@ class TrainFabric final : public Fabric {
     packet::Clock& clock_;
     const Mesh mesh_;
     const Ways ways_;
+    const Fs hop_, link_latency_, memory_latency_;
     const std::int32_t copies_;
     std::vector<Gpu> gpus_;
     std::deque<Trip> trips_;

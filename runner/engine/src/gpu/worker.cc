@@ -13,6 +13,7 @@ constexpr std::uint32_t kBatches = 16;
 // Return the number of lines that are moved for `lines` lines of data. `wire` is the number of bytes moved
 // per byte of data.
 std::uint64_t wire_lines(double wire, std::uint64_t lines) {
+    if (wire == 1) return lines;
     return static_cast<std::uint64_t>(std::ceil(wire * static_cast<double>(lines) - 1e-9));
 }
 
