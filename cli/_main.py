@@ -8,7 +8,7 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -166,7 +166,7 @@ class _Help(click.HelpFormatter):
         """Write a paragraph."""
         super().write_text(_with_whole_words(text))
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         """Write names and their texts in two columns."""
         super().write_dl([(name, _with_whole_words(text)) for name, text in rows], col_max, col_spacing)
 
