@@ -198,10 +198,14 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return table.drop(columns="memory_bytes") if table["memory_bytes"].isna().all() else table
 
 
+def _is_number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and -(1 << 63) <= value < 1 << 63)
+
+
 def _setting_column(settings: list[Mapping[str, Any]], name: str) -> Any:
     """Return a numeric column if all values are numbers, otherwise a text column with lists as JSON."""
     values = [setting.get(name) for setting in settings]
-    if all(value is None or type(value) in (int, float) for value in values):
+    if all(value is None or _is_number(value) for value in values):
         kind = "Float64" if any(type(value) is float for value in values) else "Int64"
         return pd.Series(values, dtype=kind)
     return pd.Series(

@@ -183,6 +183,13 @@ def test_whole_files_and_workloads_are_settings_too(shared_study):
     assert (changed.topology, changed.npus_count, changed.bandwidth) == (("Ring", "Ring"), (2, 2), (9, 9))
 
 
+def test_a_number_beyond_64_bits_is_a_failed_point(shared_study):
+    axes = {"network.bandwidth": [10**30]}
+    found = run_sweep(shared_study, axes, network="ring-2", workers=0)
+    assert list(found.points["state"]) == ["failed"]
+    assert list(found.points["network.bandwidth"]) == [str(10**30)]
+
+
 def test_a_point_is_the_same_experiment_as_a_run(shared_study):
     found = run_sweep(shared_study, {"network": ["ring-2"], "network.npus_count": [4]}, workers=0)
     network = NetworkConfig.preset("ring-2").to_dict() | {"npus_count": [4]}
