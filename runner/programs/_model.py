@@ -220,6 +220,12 @@ class AlikeRanks(Sequence[RankProgram]):
     def __len__(self) -> int:
         return self._count
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AlikeRanks) and len(self) == len(other) and self[0] == other[0]
+
+    def __hash__(self) -> int:
+        return hash((self._count, self[0]))
+
     @overload
     def __getitem__(self, index: int) -> RankProgram: ...
     @overload

@@ -104,8 +104,13 @@ def test_one_of_the_ranks_in_step_is_simulated(network, ranks):
 
     # The last rank falls out of step at its own node, so that all ranks are simulated from the start.
     together, apart = result(), result(comp(3, 1000, (2,)))
+    assert together.provenance["events"] < 0.6 * apart.provenance["events"]
     for node in range(3):
         assert times(together, node) == times(apart, node)
+    origins = [
+        result.nodes[result.nodes["node_id"] < 3]["origin_rank"].tolist() for result in (together, apart)
+    ]
+    assert origins[0] == origins[1]
     # What arrives at the very end is counted only if the simulation goes on.
     up = [result.links[result.links["src"] < ranks] for result in (together, apart)]
     assert up[0].equals(up[1])

@@ -241,8 +241,11 @@ std::uint32_t Worker::batch_lines() const {
 void Worker::move_data() {
     lines_ = (op().bytes + kLineBytes - 1) / kLineBytes;
     next_line_ = 0;
-    // Addresses are unknown, so each operation starts at a pseudo-random memory channel.
-    first_line_ = scatter(std::uint64_t{op_} << 20 | program_.pattern(kernel_.member));
+    // Addresses are unknown, so each operation starts at a pseudo-random memory channel, the same for all
+    // copies of a rank.
+    const auto gpu = static_cast<std::uint64_t>(place_.gpu);
+    first_line_ =
+        scatter(std::uint64_t{op_} << 20 | (program_.copies > 1 ? program_.pattern(kernel_.member) : gpu));
     for_each(program_, op().first_target, op().targets, [&](const Access& target) {
         Posting& posting = *postings_.emplace_back(&devices_.new_posting(*this, target));
         if (target.rank != kNone) {

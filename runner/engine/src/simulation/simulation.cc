@@ -198,8 +198,8 @@ Output collect(Cluster& cluster, Simulated& simulated) {
     return output;
 }
 
-// One attempt to simulate. There is no output if the fold or the meetings were not exact, or if the
-// simulation stalled.
+// One attempt to simulate. There is no output if the fold or the meetings were not exact, if GPUs did not
+// stay in step, or if the simulation stalled.
 struct Attempt {
     std::optional<Output> output;
     bool stalled = false;

@@ -89,7 +89,12 @@ bool Gpus::collective(const Node& node, std::int32_t rank, Callback done) {
         meeting->run = std::make_shared<gpu::Run>(collective.program, members, copies_ > 1);
         meeting->missing = members.size();
     }
-    meeting->last = events_.origin();
+    // Events of one instant come in another order if one of the ranks in step is simulated.
+    if (meeting->rank < 0 || events_.now() > meeting->arrived || rank < meeting->rank) {
+        meeting->last = events_.origin();
+        meeting->arrived = events_.now();
+        meeting->rank = rank;
+    }
     const auto id = begin(rank, std::tuple_cat(key, std::tuple(events_.now())),
                           {done, events_.origin(), meeting, -1, 0, 0});
     if (id) devices_.launch(meeting->run, static_cast<std::int32_t>(member) % period_, now(), *id);

@@ -45,7 +45,9 @@ class Gpus {
     struct Meeting {                                           // state of the ranks of one collective
         std::shared_ptr<gpu::Run> run;
         std::size_t missing = 0;
-        Origin last;
+        Origin last;  // of the lowest of the ranks that arrive last
+        Time arrived = 0;
+        std::int32_t rank = -1;
     };
     struct Pending {
         Callback done;
