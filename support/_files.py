@@ -74,7 +74,7 @@ def _is_endless(descriptor: int) -> bool:
     mode = os.fstat(descriptor).st_mode
     # The pipe between two processes, such as /dev/stdin, has no name.
     is_pipe = stat.S_ISFIFO(mode) and not os.readlink(f"/proc/self/fd/{descriptor}").startswith("pipe:")
-    return is_pipe or stat.S_ISCHR(mode)
+    return is_pipe or stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
 def load_json(file: Path) -> Any:

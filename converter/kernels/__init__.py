@@ -106,11 +106,12 @@ def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
 
     try:
         with open_file(path) as file:
-            content = file.read(_MAX_BYTES + 1).decode("utf-8")
-        if len(content) > _MAX_BYTES:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
             raise ConfigError(
                 f"The file of kernel patterns {path} is larger than 1 MiB. Next: keep one entry per library."
             )
+        content = data.decode("utf-8-sig")
         if path == _SHIPPED:  # a strict parser would be slower
             libraries = msgspec.yaml.decode(content, type=list[_Library])
         else:

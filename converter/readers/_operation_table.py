@@ -142,7 +142,9 @@ def _read(path: Path) -> Columns:
         )
         return {str(name): frame[name].to_numpy() for name in frame.columns}
     except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror}. Next: check the path.") from error
+        raise TraceError(
+            f"{path} cannot be read: {error.strerror or error}. Next: check the path."
+        ) from error
     except UnpacksTooFar as error:
         raise TraceFormatError(f"{path} {error}") from error
     except (ValueError, EOFError, zlib.error) as error:

@@ -202,7 +202,7 @@ def _assumptions(header: _Header, size: int, *, spanning: bool) -> list[str]:
 def _read(path: Path, ns_per_unit: int) -> tuple[_Header, list[tuple[_Layer, str]]]:
     """Read the header and the layers with policies; raises `WorkloadFormatError` naming the line."""
     try:
-        lines = read_et(path).decode("utf-8").splitlines()
+        lines = read_et(path).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise WorkloadFormatError(
             f"{path} is not a text workload: it is not text. Check the name."

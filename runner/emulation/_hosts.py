@@ -308,7 +308,7 @@ def read_token(file: Path | None) -> bytes:
     if file is not None:
         try:
             with open_file(file.expanduser()) as content:
-                text = content.read().decode("utf-8")
+                text = content.read().decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"The token file {file} cannot be read ({error}); check the path and its permissions."

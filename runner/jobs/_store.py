@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from typing import IO, Any, Protocol
 
 from ...converter import Finding
 from ...errors import ConfigError, StudyError
-from ...support import load_json, open_file
+from ...support import load_json
 from .._experiment import Experiment
 from ..study import Study, check_name
 from ._job import ACTIVE, ImportRequest, Job, SweepRequest, read_request, request_of
@@ -52,7 +53,7 @@ CREATE INDEX jobs_by_state ON jobs (state);
 """
 _COLUMNS = ", ".join(item.name for item in fields(Job))
 _KINDS: Mapping[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "str": str}
-_MAGIC = b"SQLite format 3\0"
+_LEAST_BYTES = 512  # the smallest page of SQLite
 
 
 class Database:
@@ -87,15 +88,21 @@ class Database:
             ) from error
 
     def _refuse_other_file(self) -> None:
-        """Raise `StudyError` for a file of another kind: SQLite waits for pipes and overwrites short ones."""
+        """Raise `StudyError` for a file that SQLite would wait for or overwrite.
+
+        The file must not be opened: closing it would release the locks of this process's transactions.
+        """
         try:
-            with open_file(self.path) as file:
-                content = file.read(len(_MAGIC))
-            problem = "" if content in (b"", _MAGIC) else "it is not an SQLite file"
+            found = os.stat(self.path)
         except FileNotFoundError:
-            return
+            if not os.path.islink(self.path):
+                return
+            problem = "it is a link to a missing file"
         except OSError as error:
             problem = error.strerror or str(error)
+        else:
+            is_short = 0 < found.st_size < _LEAST_BYTES
+            problem = "it is not an SQLite file" * (is_short or not stat.S_ISREG(found.st_mode))
         if problem:
             raise StudyError(
                 f"The job store {self.path} is damaged ({problem}); delete it; the runs are kept."

@@ -20,6 +20,7 @@ _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 _DEEPEST = 100  # maximum nesting of brackets; PyYAML's time is quadratic in it
 _MAX_DIGITS = 3000
 _MAX_BYTES = 1 << 28
+_CONSTANTS = re.compile("NaN|Infinity")  # text in YAML, but numbers in JSON
 _MAX_YAML = 1 << 24  # PyYAML reads some 50 kB per second
 _MERGE = "tag:yaml.org,2002:merge"
 _MAX_ALIASED = 100_000  # maximum number of values from aliases, which can exceed the memory in ten lines
@@ -173,7 +174,7 @@ def parse_yaml(content: str, name: str) -> Any:
     """Return the value of the YAML *content*; errors start with *name*."""
     if max(accumulate(_NESTING[bracket] for bracket in re.findall(r"[][{}]", content)), default=0) > _DEEPEST:
         raise ConfigError(f"{name} is nested too deeply; is it the right file?")
-    if content.lstrip().startswith(("{", "[")):
+    if content.lstrip().startswith(("{", "[")) and not _CONSTANTS.search(content):
         with contextlib.suppress(ValueError, RecursionError):
             return parse_json(content)  # a hundred times faster than PyYAML
     if len(content) > _MAX_YAML:

@@ -12,6 +12,7 @@ from chakrascope.errors import BackendError
 from chakrascope.runner import NetworkConfig, Study
 from chakrascope.runner._simulate import load_memory, load_system
 from chakrascope.runner.prediction import find_machine
+from chakrascope.runner.sweep._point import Solver, failure
 
 MEASURED = {"measured_step_ns": {"0": 4_920_000}, "captured": True}
 
@@ -252,6 +253,22 @@ def test_the_error_of_all_points_is_printed_once(study, capfd):
     code, _, err = run_and_read(capfd, "sweep", study.path, "--workload", "gpu", *over)
     assert code == BackendError.exit_code
     assert err.count("'foo'") == 1
+
+
+@pytest.mark.parametrize("reasons", [("", ""), ("one", "one", "two")])
+def test_points_that_all_fail_fail_the_sweep_whatever_their_errors(study, reasons, capfd, monkeypatch):
+    given = iter(reasons)
+    monkeypatch.setattr(Solver, "simulate", lambda *_: failure(next(given)))
+    over = ("--over", f"network.latency={','.join(map(str, range(1, len(reasons) + 1)))}", "--workers", "0")
+    code, _, err = run_and_read(capfd, "sweep", study.path, "--workload", "gpu", "--network", "ring-8", *over)
+    assert code == BackendError.exit_code
+    text = " ".join(err.split())
+    if "two" in reasons:
+        assert "1 failed: two" in text
+        assert "No point of the sweep has a result: 2 failed: one" in text
+    else:
+        assert "0 failed" not in text
+        assert "No point of the sweep has a result" in text
 
 
 def test_sweep_on_links_of_another_chip_has_a_note(study, capfd):

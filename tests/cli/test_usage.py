@@ -123,7 +123,9 @@ def test_help_documents_the_exit_codes(capsys):
         (["runs", "--study", "x"], 2, "--study needs a STUDY or a FOLDER"),
         (["runs", "--find", "x"], 2, "--find needs a STUDY or a FOLDER"),
         (["runs", ".", "--studies", "--run", "x"], 2, "--run applies to runs, but this call lists studies"),
-        (["runs", ".", "--clear-traces"], 2, "--clear-traces applies to cached studies"),
+        (["runs", ".", "--studies", "--jobs"], 2, "Next: chakrascope runs FOLDER/NAME --jobs ..."),
+        (["runs", "study", "--jobs", "--label", "x"], 2, "call lists background jobs. Next: leave it out."),
+        (["runs", "study", "--clear-traces", "--jobs"], 2, "call lists cached studies. Next: leave it out."),
         (
             ["run", "--queue", "--workload-configuration", "w", "--network", "ring-2"],
             2,
@@ -150,6 +152,12 @@ def test_wrong_usage_has_a_next_step(arguments, code, hint, capsys):
     shown = capsys.readouterr().err.replace("\n", " ")
     assert hint in shown
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize("folders", [(), (".",), ("no-such-folder",), (".", "..")])
+def test_cached_studies_are_deleted_whatever_the_folder(folders, capsys, monkeypatch):
+    monkeypatch.setattr("chakrascope.runner.clear_cached_traces", lambda: 2048)
+    assert "Deleted 2.00 KiB of cached studies" in answer(capsys, "runs", *folders, "--clear-traces")
 
 
 @pytest.mark.parametrize(

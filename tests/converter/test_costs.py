@@ -464,6 +464,7 @@ WRONG = [
     ("- library: x\n  kernels:\n" + "  - {name: a, operation: a}\n" * 101, "more than 100 kernels"),
     ("- {library: x, library: y, kernels: []}", "the key 'library' occurs twice"),
     ("#" * (1 << 20) + "#\n", "larger than 1 MiB"),
+    ("#" + "é" * 600_000, "larger than 1 MiB"),
     ("[" * 5_000, "nested too deeply"),
     ("- {library: x, kernels: [", "is not valid YAML"),
     ("\x00", "is not valid YAML"),
@@ -473,7 +474,7 @@ WRONG = [
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_invalid_file_is_named_with_its_error(tmp_path, monkeypatch, text, message):
     path = tmp_path / "own.yml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     monkeypatch.setenv(VARIABLE, str(path))
     monkeypatch.setattr(patterns, "_MAX_PATTERNS", 100)
     with pytest.raises(ConfigError, match=message) as refused:

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import command_line
@@ -400,6 +401,20 @@ def test_a_job_store_that_is_no_file_is_named(study, make):
     with pytest.raises(StudyError, match=f"{file} is damaged"):
         JobStore(study).jobs()
     assert any(f"{file} is damaged" in cause for cause in errors(study))
+
+
+def test_a_check_of_the_job_store_keeps_the_lock_of_a_transaction(study):
+    """Closing a descriptor of a file releases all locks that the process holds on it."""
+    database = JobStore(study).database
+    with database.transaction():
+        pass  # creates the tables
+    begin = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+    with database.transaction():
+        assert not errors(study)
+        done = subprocess.run(
+            [sys.executable, "-c", begin, str(database.path)], capture_output=True, text=True, check=False
+        )
+    assert "database is locked" in done.stderr
 
 
 def test_a_job_with_a_value_of_another_type_is_named(study):

@@ -317,6 +317,17 @@ def test_impossible_limits_are_errors(doubled, text, hint):
     assert hint in error.value.message
 
 
+@pytest.mark.parametrize(("place", "hint"), [(0, "missing in a (before)"), (1, "missing in b (after)")])
+def test_a_limit_on_a_figure_of_one_side_names_the_other_side(place, hint):
+    step = plain(250, exact=True)
+    steps = [replace(step, figures={**step.figures, "memory": 1 << 30}), step]
+    found = diff_steps(side(steps[1 - place], name="a"), side(steps[place], name="b"))
+    with pytest.raises(UsageError) as error:
+        judge(found, [parse_limit("memory > +1GiB")])
+    assert hint in error.value.message
+    assert "no capture" not in error.value.message
+
+
 def test_sides_are_read_from_studies(tmp_path):
     made = make_study(tmp_path / "study")
     name = str(made.study.path)

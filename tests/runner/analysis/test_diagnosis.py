@@ -161,19 +161,28 @@ def test_a_slow_direction_of_an_all_to_all_is_named_in_nine_of_ten_runs(directio
 
 
 @pytest.mark.parametrize(
-    ("at_once", "alone", "named"),
+    ("at_once", "alone", "turns", "found"),
     [
-        (0.82, None, False),  # as measured: what a sound NIC reached while three sent to it all the time
-        (0.6, None, True),
-        (0.82, 1.0, False),
-        (0.82, 0.82, True),
+        (
+            0.82,
+            None,
+            60,
+            "remark",
+        ),  # as measured: what a sound NIC reached while three sent to it all the time
+        (0.6, None, 60, "slow"),
+        (0.82, 1.0, 60, "nothing"),  # the run shows that the NIC is sound
+        (0.82, 1.0, 14, "remark"),  # seven messages have a single sender, too few to show it
+        (0.82, 0.82, 60, "slow"),
     ],
 )
-def test_a_sound_nic_receives_less_while_several_send_to_it(at_once, alone, named):
-    """All send to all, and in every other turn, if at all, *alone*: from one to one; rank 0 is slower."""
+def test_a_sound_nic_receives_less_while_several_send_to_it(at_once, alone, turns, found):
+    """All send to all, and in every other of the first *turns*, if at all, *alone*: from one to one.
+
+    Rank 0 is slower.
+    """
     rows = []
     for turn in range(60):
-        one = turn % 3 + 1 if turn % 2 and alone else 0
+        one = turn % 3 + 1 if turn < turns and turn % 2 and alone else 0
         for src, dst in itertools.permutations(range(4), 2):
             if one in (0, (dst - src) % 4):
                 sound = 400 if one else 1200
@@ -181,11 +190,13 @@ def test_a_sound_nic_receives_less_while_several_send_to_it(at_once, alone, name
                 rows.append((src, dst, 400_000, 3000 * turn, 3000 * turn + round(took)))
     result = flows(*rows)
     parts, incasts, _ = slow_parts(measure_rates(messages_of(result)))
-    assert [part.suspect.name for part in parts] == ["NIC of rank 0, receiving"] * named
-    assert [part.suspect.name for part in incasts] == ["NIC of rank 0, receiving"] * (not named)
-    found = NoisyRun.make(operation=CollectiveType.ALL_TO_ALL)._with(flows=result.flows).diagnosis()
-    remark = "NIC of rank 0, receiving reaches only .* which several senders at once"
-    assert any(re.match(remark, text) for text in found.remarks) != named
+    assert [part.suspect.name for part in parts] == ["NIC of rank 0, receiving"] * (found == "slow")
+    assert [part.suspect.name for part in incasts] == ["NIC of rank 0, receiving"] * (found == "remark")
+    remarks = NoisyRun.make(operation=CollectiveType.ALL_TO_ALL)._with(flows=result.flows).diagnosis().remarks
+    remark = (
+        r"The NIC of rank 0 receives at only \d+ % of its peers' rate. Several senders at once \(incast\)"
+    )
+    assert [bool(re.match(remark, text)) for text in remarks] == [True] * (found == "remark")
 
 
 @given(seeds, st.sampled_from(OPERATIONS), st.integers(0, 3), st.floats(0.2, 0.8))
