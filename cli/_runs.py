@@ -88,7 +88,7 @@ def runs_command(
     annotates and deletes runs, cancels and resumes jobs, and describes studies. The first letters of an ID
     are enough if no other ID begins with them.
     """
-    if not folders:
+    if clear_traces or not folders:
         _refuse_other_options("cached studies")
         if clear_traces:
             from ..runner import clear_cached_traces
@@ -131,10 +131,11 @@ def _refuse_other_options(listed: str) -> None:
         if name in used or ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
         text = option.opts[0]
-        if listed == "cached studies":
+        if not ctx.params["folders"]:
             raise UsageError(f"{text} needs a STUDY or a FOLDER. Next: chakrascope runs STUDY {text} ...")
         lists = " and ".join(lists for lists, names in _OPTIONS.items() if name in names)
-        raise UsageError(f"{text} applies to {lists}, but this call lists {listed}. Next: leave it out.")
+        step = f"chakrascope runs FOLDER/NAME {text} ..." if listed == "studies" else "leave it out."
+        raise UsageError(f"{text} applies to {lists}, but this call lists {listed}. Next: {step}")
 
 
 def _is_study(folders: tuple[Path, ...]) -> bool:

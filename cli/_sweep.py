@@ -224,7 +224,7 @@ def sweep_command(
                 **choices,
             )
     failed = shown is None and found.failed == len(found.points)
-    raised = found.points["error"].iloc[0] if failed else ""
+    raised = found.points["error"].iloc[0] if failed else None
     notes = comparison_notes(study, found.name, found.points)
     for note in notes if output_format == "table" else ():
         console.print_text(note, "bold yellow")
@@ -235,8 +235,10 @@ def sweep_command(
         second = against or ("" if front else None)  # objective of the Pareto front; "": the default
         _print(study_folder, found, output_format, least, machines, front=second, raised=raised)
     _print_unmet_limits(found, Goal(least, at_most))
-    if raised:
-        raise BackendError(f"No point of the sweep has a result: {raised}")
+    if failed:
+        count = int((found.points["error"] == raised).sum())
+        counted = "" if count == found.failed else f"{count} failed: "
+        raise BackendError(f"No point of the sweep has a result: {counted}{raised}")
 
 
 def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[Any] | Range]:
@@ -339,7 +341,7 @@ def _print(
     machines: Mapping[str, Mapping[str, Any]],
     *,
     front: str | None,
-    raised: str,
+    raised: str | None,
 ) -> None:
     """Print the points of *found*, or its Pareto *front*; the caller prints the error *raised*."""
     from ..runner.sweep import per_captured_step

@@ -191,9 +191,15 @@ def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
     table = found.figures
     rows = table[table["quantity"] == quantity]
     if rows.empty:
+        lacking = [
+            f"{side.name} ({when})"
+            for side, when in ((found.base, "before"), (found.other, "after"))
+            if quantity not in side.steps[0].figures
+        ]
+        reason = f"it is missing in {lacking[0]}" if len(lacking) == 1 else "no capture records it"
         raise UsageError(
-            f"The two sides have no common quantity '{quantity}' (no capture records it). Next: choose one "
-            f"of {', '.join(table['quantity'])}."
+            f"The two sides have no common quantity '{quantity}' ({reason}). Next: choose one of "
+            f"{', '.join(table['quantity'])}."
         )
     return {str(key): value for key, value in rows.iloc[0].items()}
 

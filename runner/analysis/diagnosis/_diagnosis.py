@@ -200,10 +200,11 @@ def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart]
 
 def _of_incast(part: SlowPart) -> str:
     """Return a remark on a NIC that may receive slowly only because of several senders at once."""
+    nic = part.suspect.name.removesuffix(", receiving")
     return (
-        f"{_capital(part.suspect.name)} reaches only {share_text(part.factor)} of its peers' rate, which "
-        "several senders at once (incast) can also cause. Next: run a workload in which one rank at a time "
-        "sends to it, such as `chakrascope generate ring-shift`."
+        f"The {nic} receives at only {share_text(part.factor)} of its peers' rate. Several senders at "
+        "once (incast) can also cause this. Next: run a workload in which one rank at a time sends to it, "
+        "such as `chakrascope generate ring-shift`."
     )
 
 

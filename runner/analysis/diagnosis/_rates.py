@@ -11,6 +11,7 @@ import dataclasses
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -148,11 +149,11 @@ def _times(messages: Messages, paths: int) -> Ints:
 def slow_parts(rates: Rates) -> tuple[list[SlowPart], list[SlowPart], Rates]:
     """Return the NICs and links that are always slow, slowest first, and the *rates* with these applied.
 
-    The second list is a NIC that receives slowly, but maybe because of several senders at once (incast). A
-    suspect is reported if it explains the rates better than any other suspect in nearly all draws of
-    intervals, and if its slowdown exceeds the differences between paths of a healthy network. To avoid false
-    alarms from the number of suspects, its effect must also exceed the largest effect of any suspect with
-    paths permuted at random.
+    The second list is a NIC that receives slowly, but maybe because of several senders at once (incast): the
+    run has too few messages of single senders to tell. A suspect is reported if it explains the rates better
+    than any other suspect in nearly all draws of intervals, and if its slowdown exceeds the differences
+    between paths of a healthy network. To avoid false alarms from the number of suspects, its effect must
+    also exceed the largest effect of any suspect with paths permuted at random.
     """
     suspects = suspects_of(rates.messages, rates.sharing.paths)
     parts = _slow_together(rates, suspects)
@@ -162,8 +163,9 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], list[SlowPart], Rates]:
         part = _slowest(rates, suspects)
         if part is None:
             break
-        if _may_be_incast(rates, part):
-            return parts, [part], rates
+        incast = _incast(rates, part)
+        if incast != "no":
+            return parts, [part] if incast == "maybe" else [], rates
         parts.append(part)
         rates = rates.with_slow([*rates.applied, (part.suspect, part.factor)])
         suspects = [one for one in suspects if one.name != part.suspect.name]
@@ -261,21 +263,21 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
     return SlowPart(suspect, factor, low, high, confidence, chance, evidence)
 
 
-def _may_be_incast(rates: Rates, part: SlowPart) -> bool:
+def _incast(rates: Rates, part: SlowPart) -> Literal["yes", "no", "maybe"]:
     """Return whether several senders at once (incast) explain why a NIC receives slowly.
 
     With several senders, even a healthy NIC receives below its rate. A slow NIC is also slow with a single
-    sender.
+    sender. If too few messages had a single sender, the answer is "maybe".
     """
     suspect, factor = part.suspect, part.factor
     if suspect.sends or not suspect.receives or factor < 1 - _INCAST:
-        return False
+        return "no"
     alone = rates.large & (rates.sharing.senders() <= _ALONE)
     own = suspect.on[rates.sharing.path_of]
     slow, sound = rates.log_rate[alone & own], rates.log_rate[alone & ~own]
     if min(len(slow), len(sound)) < _SEVERAL_ALONE:
-        return True
-    return bool(np.median(slow) - np.median(sound) > np.log(factor) / 2)
+        return "maybe"
+    return "yes" if np.median(slow) - np.median(sound) > np.log(factor) / 2 else "no"
 
 
 def _with_others(suspect: Suspect, likely: Sequence[Suspect], winners: Ints) -> Suspect:
