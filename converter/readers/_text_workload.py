@@ -96,8 +96,8 @@ def read_text_workload(
     or equally spaced in ``HYBRID_MODEL_DATA``. In ``HYBRID_CUSTOMIZED``, in which each layer has a policy,
     they are consecutive. The default is the group size in the file. If the file states no group size, all
     collectives span all ranks. Compute times are in units of *ns_per_unit* ns: ASTRA-sim 1.0's cycles are 1
-    ns, and the public converter uses microseconds (1000 ns). Raises `WorkloadFormatError` with the line for a
-    damaged file, and `UsageError` for invalid numbers of ranks.
+    ns, and the public converter uses microseconds (1000 ns). Raises `WorkloadError` for an unreadable file,
+    `WorkloadFormatError` with the line for a damaged file, and `UsageError` for invalid numbers of ranks.
     """
     path = Path(path)
     header, layers = _read(path, ns_per_unit)

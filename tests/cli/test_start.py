@@ -129,7 +129,7 @@ def test_a_late_choice_asks_once_and_refuses_the_rest():
     choice = LateChoice(known)
     assert asked == []
     assert choice.convert("dot", None, None) == "dot"
-    with pytest.raises(Exception, match="'dot', 'json'"):
+    with pytest.raises(Exception, match="Allowed: dot, json"):
         choice.convert("xml", None, None)
     assert asked == [1]
 

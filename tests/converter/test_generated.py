@@ -254,7 +254,7 @@ def test_impossible_ranks(tmp_path):
         _read(tmp_path, HYBRID, num_ranks=5)
     with pytest.raises(UsageError, match="at least one rank"):
         _read(tmp_path, DATA, num_ranks=0)
-    with pytest.raises(WorkloadFormatError, match="cannot be read"):
+    with pytest.raises(WorkloadError, match="cannot be read"):
         read_text_workload(tmp_path / "absent.txt", 4)
 
 
