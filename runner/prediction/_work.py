@@ -483,26 +483,25 @@ class Batch:
         """Return how long a micro-batch, which computes for *worked*, waits for sharded weights (ns).
 
         The weights of a layer are gathered while the layer before computes, and those of the first layer
-        while the previous micro-batch ends its backward pass. Gathers wait for earlier reductions. With
-        several chunks, other passes lie between, so the waits are left out.
+        while the previous micro-batch ends its backward pass. Gathers wait for earlier reductions. Waits are
+        left out for a single layer, and for several chunks, between which other passes run.
         """
         forward = worked * times["forward"] / np.maximum(times["stages"], 1)
         backward = worked - forward
         layers = np.maximum(self._rows["forward"][:, _PLACE["layers"]], 1)
         each, each_back = forward / layers, backward / layers
-        first, ended = times["first"], times["ended"]
-        last = np.where(layers > 1, times["last"], 0)
+        first, last, ended = times["first"], times["last"], times["ended"]
         gathered = np.maximum(times["gathered"] - first - last, 0) / np.maximum(layers - 2, 1)
         reduced = times["overlapped"] - self._concurrent_ns("overlapped", price) - ended
         reduced = np.maximum(reduced, 0) / np.maximum(layers - 1, 1)
         second = np.where(layers > 2, gathered, last)
         turns = np.repeat(self._turns / (self._turns + 1), self._count)
-        stalled = turns * np.maximum(reduced * (layers > 1) + first - each_back, 0)
+        stalled = turns * np.maximum(reduced + first - each_back, 0)
         stalled += turns * np.maximum(ended + second - each, 0) + (1 - turns) * np.maximum(second - each, 0)
         stalled += np.maximum(layers - 3, 0) * np.maximum(gathered - each, 0)
         stalled += np.where(layers > 2, np.maximum(last - each, 0), 0)
         stalled += np.maximum(layers - 2, 0) * np.maximum(reduced - each_back, 0)
-        is_sharded = (times["gathered"] > 0) & (np.repeat(self._chunks, self._count) == 1)
+        is_sharded = (times["gathered"] > 0) & (layers > 1) & (np.repeat(self._chunks, self._count) == 1)
         return np.where(is_sharded, stalled, 0)
 
     def _with_host(self, worked: Floats, price: Floats, costs: Costs) -> Floats:
