@@ -127,7 +127,7 @@ class PlacedWork:
         lines = {line_of(place): place for place, ns in times.items() if ns >= least_ns}
         rows_of = {place: own[places[own] == place] for place in lines.values()}
         necessary, ordered = self._necessary_lines(function), sorted(lines.keys() - {-1})
-        apart = (
+        block_ends = (
             end
             for end, (one, other) in enumerate(pairwise(ordered), 1)
             if other - one > _NEAR_LINES
@@ -135,7 +135,7 @@ class PlacedWork:
             or self._works_between(rows_of[lines[one]], rows_of[lines[other]])
         )
         joined: dict[str, str] = {}
-        for start, end in pairwise([0, *apart, len(ordered)]):
+        for start, end in pairwise([0, *block_ends, len(ordered)]):
             own_ns = [times[lines[number]] for number in ordered[start:end]]
             if own_ns and max(own_ns) < NEARLY_ALL * sum(own_ns):
                 name = f"{function[:-1]}:{ordered[start]}-{ordered[end - 1]})"

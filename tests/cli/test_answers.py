@@ -292,8 +292,8 @@ def test_answers_in_pipes_are_whole_lines(study, tmp_path, capfd, monkeypatch):
     assert re.search("^Reference run: .* choose another\\.$", said, re.MULTILINE)
     assert re.search("^Next: `chakrascope network NAME` .* file\\.$", answer(capfd, "network"), re.MULTILINE)
     copied = shutil.copytree(study.path, tmp_path / "study")  # its runs are those of all tests
-    said = answer(capfd, "run", copied, "--network", "hgx-h100-8")
-    remarks = re.findall("^(?:Warning|Assumed): .*$", said, re.MULTILINE)
+    output = answer(capfd, "run", copied, "--network", "hgx-h100-8")
+    remarks = re.findall("^(?:Warning|Assumed): .*$", output, re.MULTILINE)
     assert max(map(len, remarks)) > 80
     assert all(remark.endswith(".") for remark in remarks)
 

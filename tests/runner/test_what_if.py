@@ -413,3 +413,13 @@ def test_a_result_of_another_workload_names_the_node():
     result = replayed(workload([comp(0, 1)], [comp(7, 1)]))
     with pytest.raises(BackendError, match="node 7 of rank 1"):
         slack(result, workload([comp(0, 1)]))
+
+
+def test_a_function_without_nodes_is_not_suggested():
+    """Samples show functions whose work has no node."""
+    metadata = {"callers": {"log (a.py)": ["main (a.py)"], "load (a.py)": ["main (a.py)"]}}
+    program = workload([comp(0, 1000, place="load (a.py:3)")], metadata=metadata)
+    experiment = prepare(program, "default", None, backend="replay", semantics="trace")
+    with pytest.raises(UsageError, match=r"no function 'log \(a.py\)'.* Allowed: load \(a.py\)\.$"):
+        what_if(experiment, [(Target("function", "log (a.py)"), 2.0)])
+    assert what_if(experiment, [(Target("function", "load (a.py)"), 2.0)]).makespan_ns == 500

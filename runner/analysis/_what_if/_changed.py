@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ....converter import CollectiveType, Graph, NodeType, Workload
-from ....converter.building import script_callers
 from ....converter.chakra import BUFFERS, DELAYED, EDGE_COLUMNS
 from ....errors import UsageError, did_you_mean
 from ....support.table import Flags, TextColumn
@@ -356,12 +355,14 @@ def _names(workload: Workload, target: Target) -> list[str]:
         return [FUSIBLE if target.what == "fusion" else SHORT]
     if target.what in ("precision", "repeated"):
         return [*PRECISIONS] if target.what == "precision" else [REPEATED]
-    if target.what == "function":
-        return sorted(script_callers(workload.metadata))
-    columns = {"kernel": "name", "copy": "name", "sync": "name", "stall": "name", "host": "place"}
+    columns = {
+        "kernel": "name", "copy": "name", "sync": "name", "stall": "name", "host": "place",
+        "function": "place",
+    }  # fmt: skip
     column = columns.get(target.what, target.what)
     texts = {text for graph in workload.graphs for text in graph.node_columns[column].texts}
-    return sorted({copy_direction(text) for text in texts} if target.what == "copy" else texts - {""})
+    named = {"copy": copy_direction, "function": function_of}.get(target.what, str)
+    return sorted({named(text) for text in texts} - {""})
 
 
 def without_edge(workload: Workload, rank: int, source: int, target: int) -> Workload:

@@ -103,18 +103,18 @@ def test_one_of_the_ranks_in_step_is_simulated(network, ranks):
         return simulate(workload(*nodes), "default", network, backend="gpu")
 
     # The last rank falls out of step at its own node, so that all ranks are simulated from the start.
-    together, apart = result(), result(comp(3, 1000, (2,)))
-    assert together.provenance["events"] < 0.6 * apart.provenance["events"]
+    one_gpu, all_gpus = result(), result(comp(3, 1000, (2,)))
+    assert one_gpu.provenance["events"] < 0.6 * all_gpus.provenance["events"]
     for node in range(3):
-        assert times(together, node) == times(apart, node)
+        assert times(one_gpu, node) == times(all_gpus, node)
     origins = [
-        result.nodes[result.nodes["node_id"] < 3]["origin_rank"].tolist() for result in (together, apart)
+        result.nodes[result.nodes["node_id"] < 3]["origin_rank"].tolist() for result in (one_gpu, all_gpus)
     ]
     assert origins[0] == origins[1]
     # What arrives at the very end is counted only if the simulation goes on.
-    up = [result.links[result.links["src"] < ranks] for result in (together, apart)]
+    up = [result.links[result.links["src"] < ranks] for result in (one_gpu, all_gpus)]
     assert up[0].equals(up[1])
-    assert together.ranks["compute_slowdown"].tolist()[:-1] == apart.ranks["compute_slowdown"].tolist()[:-1]
+    assert one_gpu.ranks["compute_slowdown"].tolist()[:-1] == all_gpus.ranks["compute_slowdown"].tolist()[:-1]
 
 
 def test_a_message_goes_over_the_links_between_two_ranks():
