@@ -51,10 +51,14 @@ if TYPE_CHECKING:
     from ._values import BANDWIDTH as BANDWIDTH
     from ._values import DELAY_NS as DELAY_NS
     from ._values import INTEGER as INTEGER
+    from ._values import Reader as Reader
     from ._values import mapping_of as mapping_of
+    from ._values import read_keys as read_keys
     from ._values import refuse_unknown as refuse_unknown
     from ._values import reported_at as reported_at
     from ._values import shown as shown
     from ._values import typed_fields as typed_fields
+    from ._values import whole as whole
+    from ._values import wrong as wrong
 else:
     __getattr__ = exports_of(__name__, __file__)

@@ -13,17 +13,14 @@ With these overheads listed separately, a link's bandwidth is the raw one.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...converter import CollectiveType
-from ...errors import ConfigError, did_you_mean
-from ...support import parse_duration, parse_size
-from . import _values as values
-from ._values import choice, mapping_of, refuse_unknown, reported_at, shown
+from ...errors import ConfigError
+from ._values import DELAY_NS, Reader, duration, is_number, one_of, read_keys, size, whole, wrong
 
-_KEYS = ("collectives", "handshake", "message-cost", "messages", "sends-first", "substitutes", "wire")
 HANDSHAKES = ("none", "in-order")
 """The kinds of handshake: none, or a request of the receiver that queues behind earlier messages."""
 _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
@@ -32,6 +29,8 @@ _SYMMETRIC = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "reduc
 _MIN_WIRE = 0.01
 _MAX_POINTS = 1000
 _MAX_PIECES = 64
+_LARGEST = 1 << 62
+_TIME = duration(*DELAY_NS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,21 +65,20 @@ class EfficiencyPart:
     def from_mapping(cls, data: Any, where: str = "The efficiency part of the network") -> EfficiencyPart:
         """Parse *data*; raises `ConfigError` if it is invalid."""
         place = f"{where}: 'efficiency'"
-        refuse_unknown(mapping_of(data, place), _KEYS, place)
-        curves = data.get("collectives", {})
-        if not isinstance(curves, Mapping):
-            raise ConfigError(f"{place}: 'collectives' must map operations to lists, not {shown(curves)}.")
-        handshake = choice(data.get("handshake", "none"), HANDSHAKES, "handshake", place)
+        given = read_keys(data, _READERS, place)
+        handshake = given.get("handshake", "none")
+        if given.get("sends-first") and handshake != "in-order":
+            raise ConfigError(
+                f"{place}: 'sends-first' only applies to requests; it needs handshake: in-order."
+            )
         return cls(
-            wire=_wire(data.get("wire", 1.0), place),
-            message_cost_ns=_duration(data.get("message-cost", 0), f"{place}: 'message-cost'"),
-            collectives={
-                _operation(name, place): _curve(name, points, place) for name, points in curves.items()
-            },
-            substitutes=_substitutes(data.get("substitutes", {}), place),
-            messages=_curve("messages", data["messages"], place) if "messages" in data else (),
+            wire=given.get("wire", 1.0),
+            message_cost_ns=given.get("message-cost", 0),
+            collectives=given.get("collectives", {}),
+            substitutes=given.get("substitutes", {}),
+            messages=given.get("messages", ()),
             handshake=handshake,
-            sends_first=_sends_first(data.get("sends-first", {}), handshake, place),
+            sends_first=given.get("sends-first", {}),
             written=dict(data),
         )
 
@@ -132,81 +130,51 @@ class EfficiencyPart:
         return {int(CollectiveType[name.upper()]): list(points) for name, points in self.collectives.items()}
 
 
-def _wire(value: Any, place: str) -> float:
-    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and _MIN_WIRE <= value <= 1
-    if not valid:
-        raise ConfigError(
-            f"{place}: 'wire' is the share of a link's bytes that is payload, between {_MIN_WIRE} and 1 "
-            f"(0.9415 for TCP in frames of 1538 B), not {shown(value)}."
+def _wire(value: Any, where: str) -> float:
+    if not is_number(value) or not _MIN_WIRE <= value <= 1:
+        raise wrong(
+            where,
+            f"the share of a link's bytes that is payload, between {_MIN_WIRE} and 1 (0.9415 for TCP in "
+            "frames of 1538 B)",
+            value,
         )
     return float(value)
 
 
-def _duration(value: Any, where: str) -> int:
-    with reported_at(where):
-        number = round(parse_duration(value))
-    values.check_range(number, values.DELAY_NS, "efficiency", where)
-    return number
+def _by_operation(read: Reader, allowed: Iterable[str] = _SYMMETRIC) -> Reader:
+    """Return a reader of a mapping from the operations *allowed* to what *read* reads."""
+    return lambda value, where: read_keys(value, dict.fromkeys(allowed, read), where)
 
 
-def _operation(name: Any, place: str, key: str = "collectives", allowed: Sequence[str] = _OPERATIONS) -> str:
-    if name not in allowed:
-        raise ConfigError(
-            f"{place}: '{key}' has no operation {shown(name)}{did_you_mean(str(name), allowed)}"
-        )
-    return str(name)
-
-
-def _substitutes(value: Any, place: str) -> dict[str, str]:
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{place}: 'substitutes' must map operations to operations, not {shown(value)}.")
-    pairs = {
-        _operation(name, place, "substitutes", _SYMMETRIC): _operation(
-            other, place, "substitutes", _SYMMETRIC
-        )
-        for name, other in value.items()
-    }
+def _substitutes(value: Any, where: str) -> dict[str, str]:
+    pairs: dict[str, str] = _by_operation(one_of(_SYMMETRIC))(value, where)
     for name, other in pairs.items():
         if other in pairs:
             raise ConfigError(
-                f"{place}: 'substitutes' runs {other} instead of {name}, and {pairs[other]} instead of "
-                f"{other}; name the operation that is finally run."
+                f"{where} runs {other} instead of {name}, and {pairs[other]} instead of {other}; name the "
+                "operation that is finally run."
             )
     return pairs
 
 
-def _sends_first(value: Any, handshake: str, place: str) -> dict[str, int]:
-    if not isinstance(value, Mapping):
-        raise ConfigError(
-            f"{place}: 'sends-first' must map operations to a number of pieces, such as all_gather: 2, not "
-            f"{shown(value)}."
-        )
-    if value and handshake != "in-order":
-        raise ConfigError(f"{place}: 'sends-first' only applies to requests; it needs handshake: in-order.")
-    pieces = {_operation(name, place, "sends-first", _SYMMETRIC): count for name, count in value.items()}
-    for name, count in pieces.items():
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MAX_PIECES:
-            raise ConfigError(
-                f"{place}: 'sends-first' needs 1 to {_MAX_PIECES} pieces of {name}, not {shown(count)}."
-            )
-    return pieces
-
-
-def _curve(name: Any, points: Any, place: str) -> tuple[tuple[int, int], ...]:
-    where = f"{place}: '{name}'"
+def _curve(points: Any, where: str) -> tuple[tuple[int, int], ...]:
     pairs = isinstance(points, (list, tuple)) and all(
         isinstance(point, (list, tuple)) and len(point) == 2 for point in points
     )
     if not pairs or not 1 <= len(points) <= _MAX_POINTS:
-        raise ConfigError(
-            f"{where} must be a list of 1 to {_MAX_POINTS} pairs [size, time], such as [[1MiB, 35us]], not "
-            f"{shown(points)}."
-        )
-    curve = []
-    for size, time in points:
-        with reported_at(where):
-            size_bytes = parse_size(size)
-        curve.append((size_bytes, _duration(time, where)))
+        raise wrong(where, f"a list of 1 to {_MAX_POINTS} pairs [size, time], such as [[1MiB, 35us]]", points)
+    curve = [(size(0, _LARGEST)(most, where), _TIME(time, where)) for most, time in points]
     if any(left >= right for (left, _), (right, _) in itertools.pairwise(curve)):
         raise ConfigError(f"{where}: the sizes must ascend; order the pairs, and keep one of each size.")
     return tuple(curve)
+
+
+_READERS: dict[str, Reader] = {
+    "collectives": _by_operation(_curve, _OPERATIONS),
+    "handshake": one_of(HANDSHAKES),
+    "message-cost": _TIME,
+    "messages": _curve,
+    "sends-first": _by_operation(whole(1, _MAX_PIECES)),
+    "substitutes": _substitutes,
+    "wire": _wire,
+}

@@ -11,8 +11,7 @@ from ...errors import ConfigError, did_you_mean
 from ...support import parse_bandwidth, parse_duration
 from ..engine import CONGESTION_CONTROLS, PORT_RESERVE_BYTES
 from ..engine import SETTINGS as ENGINE_SETTINGS
-from . import _values as values
-from ._values import reported_at, shown
+from ._values import check_range, reported_at, shown, wrong
 
 # The rate of the link between a rank and its router, relative to the fastest dimension.
 ROUTER_SPEEDUP = 8
@@ -79,17 +78,17 @@ def read_setting(key: str, value: Any, where: str) -> Any:
         return value if parse_rate_bps(value, f"{where}: '{key}'") >= 0 else None
     if kind == "map":
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{where}: '{key}' must map rates in bit/s to values, not {shown(value)}.")
+            raise wrong(f"{where}: '{key}'", "a mapping of rates in bit/s to values", value)
         return {whole_number(rate, key, where): number_of(item, key, where) for rate, item in value.items()}
     if kind == "triple":
         if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 3:
-            raise ConfigError(f"{where}: '{key}' must be three numbers, not {shown(value)}.")
+            raise wrong(f"{where}: '{key}'", "three numbers", value)
         return tuple(whole_number(item, key, where) for item in value)
     number = number_of(value, key, where) if kind == "number" else whole_number(value, key, where)
     if kind == "flag" and number not in (0, 1):
-        raise ConfigError(f"{where}: '{key}' must be 0 or 1, not {shown(value)}.")
+        raise wrong(f"{where}: '{key}'", "0 or 1", value)
     if key in ENGINE_SETTINGS:
-        values.check_range(number, ENGINE_SETTINGS[key][-2:], key, where)
+        check_range(number, ENGINE_SETTINGS[key][-2:], f"{where}: '{key}'")
     return number
 
 
@@ -99,14 +98,14 @@ def number_of(value: Any, key: str, where: str) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if not 0 <= number < 1e18:
-        raise ConfigError(f"{where}: '{key}' must be a number of 0 or more, not {shown(value)}.")
+        raise wrong(f"{where}: '{key}'", "a number of 0 or more", value)
     return number
 
 
 def whole_number(value: Any, key: str, where: str) -> int:
     number = number_of(value, key, where)
     if number != int(number):
-        raise ConfigError(f"{where}: '{key}' must be a whole number, not {shown(value)}.")
+        raise wrong(f"{where}: '{key}'", "a whole number", value)
     return int(number)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -13,11 +13,9 @@ from ...support import count_text, duration_text, parse_duration, share_text
 from .._traits import backends_that
 from . import _values as values
 from ._fabric import FabricLink, LinkChange
-from ._values import reported_at, shown
+from ._values import read_keys, shown, wrong
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
-_KEYS = ("at", "count", "device", "link", "rate", "until")
-_EITHER = "a failure is of a 'link' (two devices) or of a 'device'"
 
 
 @dataclass(frozen=True)
@@ -101,9 +99,7 @@ def read_failures(
     if data is None:
         return ()
     if not isinstance(data, (list, tuple)):
-        raise ConfigError(
-            f"{where}: 'failures' must be a list such as [{{link: [0, 8], rate: 0}}], not {shown(data)}."
-        )
+        raise wrong(f"{where}: 'failures'", "a list such as [{link: [0, 8], rate: 0}]", data)
     called = entries or [f"{where}: failures[{number}]" for number in range(len(data))]
     failures = tuple(_read(entry, names, place) for entry, place in zip(data, called, strict=True))
     ordered = sorted(failures, key=lambda failure: (sorted(failure.devices), failure.at_ns))
@@ -162,39 +158,41 @@ def _is_time(text: str) -> bool:
 
 
 def _read(entry: Any, names: Sequence[str], where: str) -> Failure:
-    if not isinstance(entry, Mapping):
-        raise ConfigError(f"{where} must be a mapping of {', '.join(_KEYS)}, not {shown(entry)}.")
-    values.refuse_unknown(entry, _KEYS, where)
-    ends = entry.get("link")
-    if ("link" in entry) == ("device" in entry):
-        raise ConfigError(f"{where}: {_EITHER}; give one of them.")
-    if "link" in entry and (not isinstance(ends, (list, tuple)) or len(ends) != 2 or ends[0] == ends[1]):
-        raise ConfigError(f"{where}: 'link' must be its two devices, such as [0, 8], not {shown(ends)}.")
-    given: list[Any] = list(ends) if isinstance(ends, (list, tuple)) else [entry["device"]]
-    rate = entry.get("rate", 0)
-    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate < 1:
+    given = read_keys(entry, _READERS, where)
+    if ("link" in given) == ("device" in given):
         raise ConfigError(
-            f"{where}: 'rate' is the remaining share of the bandwidth, from 0 (down) to below 1, not "
-            f"{shown(rate)}."
+            f"{where}: a failure is of a 'link' (two devices) or of a 'device'; give one of them."
         )
-    count = entry.get("count")
-    if count is not None and (type(count) is not int or count < 1):
-        raise ConfigError(
-            f"{where}: 'count' is the number of failed parallel links, 1 or more, not {shown(count)}."
-        )
-    at_ns = _time(entry.get("at", 0), "at", where)
-    until_ns = None if entry.get("until") is None else _time(entry["until"], "until", where)
+    ends: list[Any] = given.get("link") or [given["device"]]
+    at_ns, until_ns = given.get("at", 0), given.get("until")
     if until_ns is not None and until_ns <= at_ns:
         raise ConfigError(f"{where}: 'until' must be later than 'at'.")
-    written = tuple((key, tuple(given) if key == "link" else value) for key, value in entry.items())
-    return Failure(_numbers(given, names, where), float(rate), count, at_ns, until_ns, written)
+    written = tuple((key, tuple(ends) if key == "link" else value) for key, value in entry.items())
+    rate, count = given.get("rate", 0.0), given.get("count")
+    return Failure(_numbers(ends, names, where), rate, count, at_ns, until_ns, written)
 
 
-def _time(value: Any, key: str, where: str) -> int:
-    with reported_at(f"{where}: '{key}'"):
-        time_ns = round(parse_duration(value))
-    values.check_range(time_ns, values.DELAY_NS, key, where)
-    return time_ns
+def _rate(value: Any, where: str) -> float:
+    if not values.is_number(value) or not 0 <= value < 1:
+        raise wrong(where, "the remaining share of the bandwidth, from 0 (down) to below 1", value)
+    return float(value)
+
+
+def _ends(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, (list, tuple)) or len(value) != 2 or value[0] == value[1]:
+        raise wrong(where, "its two devices, such as [0, 8]", value)
+    return list(value)
+
+
+_TIME = values.duration(*values.DELAY_NS)
+_READERS: dict[str, values.Reader] = {
+    "at": _TIME,
+    "count": values.whole(1, values.MAX_RANKS),
+    "device": lambda value, _where: value,
+    "link": _ends,
+    "rate": _rate,
+    "until": lambda value, where: None if value is None else _TIME(value, where),
+}
 
 
 def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[int, ...]:

@@ -44,9 +44,7 @@ def read_links(data: Any, where: str) -> tuple[Link, ...]:
     if data is None:
         return ()
     if not isinstance(data, (list, tuple)):
-        raise ConfigError(
-            f"{where}: 'links' must be a list of [device, device, bandwidth, latency], not {shown(data)}."
-        )
+        raise values.wrong(f"{where}: 'links'", "a list of [device, device, bandwidth, latency]", data)
     check_links(data, where)
     return tuple(Link(*link) for link in data)
 
@@ -54,7 +52,7 @@ def read_links(data: Any, where: str) -> tuple[Link, ...]:
 def check_links(links: Sequence[Any], where: str) -> None:
     """Raise `ConfigError` for an entry of *links* that does not join two distinct devices."""
     for link in links:
-        if not isinstance(link, (list, tuple)) or len(link) != 4 or not all(map(_is_number, link)):
+        if not isinstance(link, (list, tuple)) or len(link) != 4 or not all(map(values.is_number, link)):
             raise ConfigError(
                 f"{where}: every entry of 'links' must be [device, device, bandwidth, latency], not "
                 f"{shown(link)}."
@@ -66,8 +64,8 @@ def check_links(links: Sequence[Any], where: str) -> None:
                 f"{where}: a link of 'links' joins two devices by their numbers, ranks first and then "
                 f"switches, and not {shown(a)} and {shown(b)}."
             )
-        values.check_range(bandwidth, values.BANDWIDTH, "links", where)
-        values.check_range(latency, values.DELAY_NS, "links", where)
+        values.check_range(bandwidth, values.BANDWIDTH, f"{where}: 'links'")
+        values.check_range(latency, values.DELAY_NS, f"{where}: 'links'")
 
 
 def check_devices(names: Sequence[str], links: Sequence[Link], where: str) -> None:
@@ -80,11 +78,14 @@ def check_devices(names: Sequence[str], links: Sequence[Link], where: str) -> No
         )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-DIMENSION_KEYS: tuple[str, ...] = ("topology", "npus_count", "bandwidth", "latency")
+_TOPOLOGY = values.one_of(TOPOLOGIES)
+_DIMENSIONS: dict[str, values.Reader] = {
+    "topology": _TOPOLOGY,
+    "npus_count": values.whole(1, values.MAX_RANKS),
+    "bandwidth": values.floating,
+    "latency": values.floating,
+}
+DIMENSION_KEYS = tuple(_DIMENSIONS)
 # Keys of Chakrascope that ASTRA-sim ignores.
 EXTENSIONS: tuple[str, ...] = (
     "assumptions",
@@ -148,7 +149,7 @@ class NetworkConfig:
         if not self.topology:
             raise ConfigError(f"{where}: 'topology' is empty; name at least one dimension.")
         for name in self.topology:
-            values.choice(name, TOPOLOGIES, "topology", where)
+            _TOPOLOGY(name, f"{where}: 'topology'")
         for key in DIMENSION_KEYS[1:]:
             count = len(getattr(self, key))
             if count != self.dimensions:
@@ -160,15 +161,15 @@ class NetworkConfig:
                 f"{where}: every entry of 'npus_count' must be at least 2 (or [1] for a single rank), not "
                 f"{shown(list(self.npus_count))}."
             )
-        values.check_range(self.num_ranks, (1, values.MAX_RANKS), "npus_count", where)
+        values.check_range(self.num_ranks, (1, values.MAX_RANKS), f"{where}: 'npus_count'")
         for value in self.bandwidth:
             if value <= 0:
                 raise ConfigError(f"{where}: every entry of 'bandwidth' must be more than 0, not {value}.")
-            values.check_range(value, values.BANDWIDTH, "bandwidth", where)
+            values.check_range(value, values.BANDWIDTH, f"{where}: 'bandwidth'")
         for value in self.latency:
             if value < 0:
                 raise ConfigError(f"{where}: every entry of 'latency' must be 0 or more, not {value}.")
-            values.check_range(value, values.DELAY_NS, "latency", where)
+            values.check_range(value, values.DELAY_NS, f"{where}: 'latency'")
 
     @property
     def title(self) -> str:
@@ -279,17 +280,17 @@ class NetworkConfig:
                     f"{where}: '{key}' must be a list with one entry per dimension, not {shown(data[key])}."
                 )
         return cls(
-            topology=tuple(values.choice(item, TOPOLOGIES, "topology", where) for item in data["topology"]),
-            npus_count=tuple(_whole_number(item, where) for item in data["npus_count"]),
-            bandwidth=tuple(values.floating(item, "bandwidth", where) for item in data["bandwidth"]),
-            latency=tuple(values.floating(item, "latency", where) for item in data["latency"]),
+            **{
+                key: tuple(read(item, f"{where}: '{key}'") for item in data[key])
+                for key, read in _DIMENSIONS.items()
+            },
             links=read_links(data.get("links"), where),
             packet=PacketPart.from_mapping(data["packet"], where) if "packet" in data else None,
             tcp=TcpPart.from_mapping(data["tcp"], where) if "tcp" in data else None,
-            devices=values.texts(data.get("devices", []), "devices", where),
-            assumptions=values.texts(data.get("assumptions", []), "assumptions", where),
+            devices=values.texts(data.get("devices", []), f"{where}: 'devices'"),
+            assumptions=values.texts(data.get("assumptions", []), f"{where}: 'assumptions'"),
             logical="dimensions" in data
-            and values.choice(data["dimensions"], (_LOGICAL,), "dimensions", where) == _LOGICAL,
+            and values.one_of((_LOGICAL,))(data["dimensions"], f"{where}: 'dimensions'") == _LOGICAL,
             failures=read_failures(data.get("failures"), data.get("devices", ()), where),
             efficiency=EfficiencyPart.from_mapping(data["efficiency"], where)
             if "efficiency" in data
@@ -329,10 +330,3 @@ class NetworkConfig:
     def save(self, path: str | Path) -> None:
         """Write the configuration in ASTRA-sim's format."""
         write_file(path, yaml.safe_dump(self.to_dict(), sort_keys=False), parents=True)
-
-
-def _whole_number(value: Any, where: str) -> int:
-    """Return *value* as an integer; a fraction is an error, as in ASTRA-sim's YAML reader."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{where}: every entry of 'npus_count' must be a whole number, not {shown(value)}.")
-    return value

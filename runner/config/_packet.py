@@ -11,7 +11,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from os.path import isfile
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,8 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support.documents import read_json, read_text
 from ._fabric import SETTINGS, TOPOLOGY_KEYS, Fabric, read_link, read_setting, whole_number
-from ._values import MAX_RANKS, check_range, mapping_of, refuse_unknown, shown
+from ._values import MAX_RANKS, check_range, mapping_of, read_keys, whole
 
-_KEYS = ("hosts_per_leaf", "leaves_per_pod", "oversubscription")
 _MOST = 65_000
 
 
@@ -41,22 +40,15 @@ class Clos:
     @classmethod
     def from_mapping(cls, data: Any, where: str) -> Clos:
         """Parse *data*; raises `ConfigError` for a Clos network that cannot exist."""
-        if not isinstance(data, Mapping):
-            raise ConfigError(f"{where}: 'fabric' must map {', '.join(_KEYS)} to numbers, not {shown(data)}.")
-        refuse_unknown(data, _KEYS, f"{where}: 'fabric'")
-        for key, value in data.items():
-            if type(value) is not int or not 1 <= value <= _MOST:
-                raise ConfigError(
-                    f"{where}: '{key}' of 'fabric' must be a whole number from 1 to {_MOST}, not "
-                    f"{shown(value)}."
-                )
-        if "hosts_per_leaf" not in data:
-            raise ConfigError(f"{where}: 'fabric' needs 'hosts_per_leaf'.")
-        clos = cls(**data)
+        place = f"{where}: 'fabric'"
+        given = read_keys(data, dict.fromkeys((key.name for key in fields(cls)), whole(1, _MOST)), place)
+        if "hosts_per_leaf" not in given:
+            raise ConfigError(f"{place} needs 'hosts_per_leaf'.")
+        clos = cls(**given)
         for key in ("hosts_per_leaf", "leaves_per_pod"):
             if getattr(clos, key) % clos.oversubscription:
                 raise ConfigError(
-                    f"{where}: '{key}' ({getattr(clos, key)}) of 'fabric' must be a multiple of "
+                    f"{place}: '{key}' ({getattr(clos, key)}) must be a multiple of "
                     f"'oversubscription' ({clos.oversubscription})."
                 )
         return clos
@@ -227,7 +219,7 @@ def _logical_dims(path: Path) -> list[int]:
     if not isinstance(dims, list) or not dims:
         raise ConfigError(f'{path}: \'logical-dims\' must be a list such as ["8", "2"].')
     counts = [whole_number(item, "logical-dims", str(path)) for item in dims]
-    check_range(math.prod(counts), (1, MAX_RANKS), "logical-dims", str(path))
+    check_range(math.prod(counts), (1, MAX_RANKS), f"{path}: 'logical-dims'")
     return counts
 
 

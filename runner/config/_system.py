@@ -87,7 +87,7 @@ class SystemConfig:
         for key, engine in _ENGINE.items():
             value = getattr(self, engine.name)
             if isinstance(value, (int, float)):
-                values.check_range(value, engine.limits, key, where)
+                values.check_range(value, engine.limits, f"{where}: '{key}'")
 
     @classmethod
     def load(cls, path: str | Path) -> SystemConfig:
@@ -106,7 +106,9 @@ class SystemConfig:
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> SystemConfig:
         """Build the configuration from a mapping; errors name its source, *where*."""
         allowed = {_key(name) for name in _FIELDS}
-        loaded = {_attribute(key): _convert(key, data[key], where) for key in data if key in allowed}
+        loaded = {
+            _attribute(key): _convert(key, data[key], f"{where}: '{key}'") for key in data if key in allowed
+        }
         unknown = {key: data[key] for key in data if key not in allowed}
         return cls(**loaded, unknown=unknown, where=where)
 
@@ -166,36 +168,32 @@ def _attribute(key: str) -> str:
 
 
 def _convert(key: str, value: Any, where: str) -> Any:
-    """Return *value* as the type of ASTRA-sim's *key*."""
+    """Return *value* as the type of ASTRA-sim's *key*; *where* names both the file and the key."""
     if key in _TEXTS:
-        return values.text(value, key, where)
-    if key in _CUSTOMS:
-        return _custom(value, key, where)
+        return values.text(value, where)
     if key in _PROGRAMS:
-        return values.texts(value, key, where)
+        return values.texts(value, where)
+    if key in _CUSTOMS:
+        names = values.texts(value, where)
+        if len(names) != 1:
+            raise ConfigError(f"{where} must name exactly one custom algorithm, not {len(names)}.")
+        return names
     default = _ENGINE[key].default if key in _ENGINE else False
     if isinstance(default, bool):
-        return values.flag(value, key, where)
+        return values.flag(value, where)
     if isinstance(default, int):
-        return values.integer(value, key, where)
+        return values.integer(value, where)
     if isinstance(default, float):
-        return values.floating(value, key, where)
+        return values.floating(value, where)
     if isinstance(default, str):
-        return values.choice(value, _ENGINE[key].words, key, where)
-    return tuple(_algorithm(item, key, where) for item in values.texts(value, key, where))
+        return values.one_of(_ENGINE[key].words)(value, where)
+    return tuple(_algorithm(item, where) for item in values.texts(value, where))
 
 
-def _custom(value: Any, key: str, where: str) -> tuple[str, ...]:
-    names = values.texts(value, key, where)
-    if len(names) != 1:
-        raise ConfigError(f"{where}: '{key}' must name exactly one custom algorithm, not {len(names)}.")
-    return names
-
-
-def _algorithm(name: str, key: str, where: str) -> str:
+def _algorithm(name: str, where: str) -> str:
     if not is_algorithm(name):
         choices = (*ALGORITHMS, *WHOLE_ALGORITHMS)
-        raise ConfigError(f"{where}: '{key}' cannot be '{name}'{did_you_mean(name, choices)}")
+        raise ConfigError(f"{where} cannot be '{name}'{did_you_mean(name, choices)}")
     return name
 
 
@@ -221,7 +219,7 @@ class MemoryConfig:
     def __post_init__(self, where: str) -> None:
         values.refuse_unknown(self.unknown, ("memory-type", *_NUMBERS), where, values.COMMENTS)
         for key, allowed in _NUMBERS.items():
-            values.check_range(getattr(self, key.replace("-", "_")), allowed, key, where)
+            values.check_range(getattr(self, _attribute(key)), allowed, f"{where}: '{key}'")
 
     @classmethod
     def load(cls, path: str | Path) -> MemoryConfig:
@@ -237,13 +235,11 @@ class MemoryConfig:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> MemoryConfig:
         """Build the configuration from a mapping; errors name its source, *where*."""
-        kind = values.choice(
-            data.get("memory-type", "NO_MEMORY_EXPANSION"), FIELDS["memory_type"].words, "memory-type", where
-        )
-        numbers = {key.replace("-", "_"): values.integer(data.get(key, 0), key, where) for key in _NUMBERS}
-        allowed = {"memory-type", *_NUMBERS}
-        unknown = {key: data[key] for key in data if key not in allowed}
-        return cls(memory_type=kind, unknown=unknown, where=where, **numbers)
+        readers = {"memory-type": values.one_of(FIELDS["memory_type"].words)}
+        readers |= dict.fromkeys(_NUMBERS, values.integer)
+        known = {key: readers[key](data[key], f"{where}: '{key}'") for key in data if key in readers}
+        unknown = {key: data[key] for key in data if key not in readers}
+        return cls(**{_attribute(key): value for key, value in known.items()}, unknown=unknown, where=where)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content for a remote-memory file, without zeros because an absent key means 0."""

@@ -5,104 +5,56 @@ Other keys of the configuration describe hosts, switches and links.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import ConfigError, did_you_mean
-from ...support import bytes_text, parse_duration, parse_size
-from ._values import mapping_of, reported_at, shown
+from ...errors import ConfigError
+from ...support import bytes_text
+from ._values import Reader, boolean, duration, one_of, read_keys, size, whole, wrong
 
-_Reader = Callable[[Any, str], Any]
 _LARGEST_BUFFER = 1 << 30  # bytes of a TCP window at the largest window scale
 _TCP_IP_BYTES = 52  # headers of a data segment in Linux: IP 20, TCP 20, timestamps 12
 _MIN_SEGMENT = 88  # bytes; the smallest segment size of Linux
 _MTU = (576, 65_535)
-
-
-def _whole(low: int, high: int) -> _Reader:
-    def read(value: Any, where: str) -> int:
-        if type(value) is not int or not low <= value <= high:
-            raise ConfigError(
-                f"{where} must be a whole number between {low} and {high}, not {shown(value)}; correct it."
-            )
-        return value
-
-    return read
-
-
-def _size(low: int, high: int) -> _Reader:
-    def read(value: Any, where: str) -> int:
-        with reported_at(where):
-            number = parse_size(value)
-        if not low <= number <= high:
-            raise ConfigError(
-                f"{where} must be between {bytes_text(low)} and {bytes_text(high)}, not {shown(value)}; "
-                "correct it."
-            )
-        return number
-
-    return read
-
-
-def _duration(value: Any, where: str) -> int:
-    with reported_at(where):
-        number = round(parse_duration(value))
-    if not 1_000 <= number <= 60_000_000_000:
-        raise ConfigError(f"{where} must be between 1us and 60s, not {shown(value)}; correct it.")
-    return number
-
-
-def _choice(*names: str) -> _Reader:
-    def read(value: Any, where: str) -> str:
-        if value not in names:
-            raise ConfigError(f"{where} cannot be {shown(value)}{did_you_mean(str(value), names)}")
-        return str(value)
-
-    return read
-
-
-def _flag(value: Any, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{where} must be true or false, not {shown(value)}; correct it.")
-    return value
+_TIME = duration(1_000, 60_000_000_000)
 
 
 def _thresholds(value: Any, where: str) -> tuple[int, int]:
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise ConfigError(f"{where} must be two sizes, such as [150kB, 450kB], not {shown(value)}.")
-    low, high = (_size(1, _LARGEST_BUFFER)(item, where) for item in value)
+        raise wrong(where, "two sizes, such as [150kB, 450kB]", value)
+    low, high = (size(1, _LARGEST_BUFFER)(item, where) for item in value)
     if low >= high:
         raise ConfigError(f"{where}: the first threshold ({low} B) must be below the second ({high} B).")
     return low, high
 
 
 # Every TCP setting with its parser, its default and the default's source. None: it depends on other settings.
-_SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
-    "congestion-control": (_choice("bbr", "cubic", "dctcp", "newreno", "reno"), "cubic", "Linux's"),
-    "queue-disc": (_choice("fifo", "fq-codel", "red"), None, "of switches"),
-    "buffer": (_size(3_000, _LARGEST_BUFFER), 1 << 20, "of each port of a switch"),
+_SETTINGS: dict[str, tuple[Reader, Any, str]] = {
+    "congestion-control": (one_of(("bbr", "cubic", "dctcp", "newreno", "reno")), "cubic", "Linux's"),
+    "queue-disc": (one_of(("fifo", "fq-codel", "red")), None, "of switches"),
+    "buffer": (size(3_000, _LARGEST_BUFFER), 1 << 20, "of each port of a switch"),
     "red-thresholds": (_thresholds, None, ""),
-    "ecn-threshold": (_size(1, _LARGEST_BUFFER), None, ""),
-    "ecn": (_flag, None, ""),
-    "host-queue-disc": (_choice("fifo", "fq-codel"), "fq-codel", "Linux distributions'"),
-    "mtu": (_whole(*_MTU), 1500, "Ethernet's"),
-    "mss": (_whole(_MIN_SEGMENT, _MTU[1] - _TCP_IP_BYTES), None, ""),
-    "frame-overhead": (_whole(2, 1000), 38, "B per frame: Ethernet's preamble, header, checksum and gap"),
-    "initial-window": (_whole(1, 1000), 10, "segments, Linux's"),
-    "send-buffer": (_size(4096, _LARGEST_BUFFER), 4 << 20, "Linux's largest"),
-    "receive-buffer": (_size(4096, _LARGEST_BUFFER), 6 << 20, "Linux's largest"),
-    "connections-per-pair": (_whole(1, 64), 1, "gloo's, for each context"),
-    "connect": (_choice("before", "first-use"), None, ""),
-    "message-header": (_size(0, 1 << 16), 48, "gloo's"),
-    "ack-every": (_whole(1, 64), 2, "segments, Linux's"),
-    "delayed-ack": (_duration, 40_000_000, "Linux's"),
-    "min-rto": (_duration, 200_000_000, "Linux's"),
-    "slow-start-after-idle": (_flag, True, "Linux's"),
-    "limit-output-bytes": (_size(0, _LARGEST_BUFFER), 1 << 20, "TCP small queues, Linux's"),
-    "pcap": (_flag, False, ""),
-    "flow-monitor": (_flag, False, ""),
-    "seed": (_whole(1, 1 << 31), 1, ""),
+    "ecn-threshold": (size(1, _LARGEST_BUFFER), None, ""),
+    "ecn": (boolean, None, ""),
+    "host-queue-disc": (one_of(("fifo", "fq-codel")), "fq-codel", "Linux distributions'"),
+    "mtu": (whole(*_MTU), 1500, "Ethernet's"),
+    "mss": (whole(_MIN_SEGMENT, _MTU[1] - _TCP_IP_BYTES), None, ""),
+    "frame-overhead": (whole(2, 1000), 38, "B per frame: Ethernet's preamble, header, checksum and gap"),
+    "initial-window": (whole(1, 1000), 10, "segments, Linux's"),
+    "send-buffer": (size(4096, _LARGEST_BUFFER), 4 << 20, "Linux's largest"),
+    "receive-buffer": (size(4096, _LARGEST_BUFFER), 6 << 20, "Linux's largest"),
+    "connections-per-pair": (whole(1, 64), 1, "gloo's, for each context"),
+    "connect": (one_of(("before", "first-use")), None, ""),
+    "message-header": (size(0, 1 << 16), 48, "gloo's"),
+    "ack-every": (whole(1, 64), 2, "segments, Linux's"),
+    "delayed-ack": (_TIME, 40_000_000, "Linux's"),
+    "min-rto": (_TIME, 200_000_000, "Linux's"),
+    "slow-start-after-idle": (boolean, True, "Linux's"),
+    "limit-output-bytes": (size(0, _LARGEST_BUFFER), 1 << 20, "TCP small queues, Linux's"),
+    "pcap": (boolean, False, ""),
+    "flow-monitor": (boolean, False, ""),
+    "seed": (whole(1, 1 << 31), 1, ""),
 }
 _QUIET = ("flow-monitor", "pcap", "seed")  # settings whose defaults are not listed in results
 
@@ -117,13 +69,8 @@ class TcpPart:
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The TCP part of the network") -> TcpPart:
         """Parse *data*; raises `ConfigError` if it is invalid."""
-        settings: dict[str, Any] = {}
-        for key, value in mapping_of(data, f"{where}: 'tcp'").items():
-            if key not in _SETTINGS:
-                raise ConfigError(
-                    f"{where}: 'tcp' has no setting {shown(key)}{did_you_mean(str(key), _SETTINGS)}"
-                )
-            settings[key] = _SETTINGS[key][0](value, f"{where}: '{key}' of 'tcp'")
+        readers = {key: reader for key, (reader, *_) in _SETTINGS.items()}
+        settings = read_keys(data, readers, f"{where}: 'tcp'")
         part = cls(settings=settings, written=dict(data))
         _check(part.complete(), where)
         return part
@@ -160,7 +107,7 @@ def _shown(key: str, value: Any) -> str:
         return "on" if value else "off"
     if key in ("buffer", "send-buffer", "receive-buffer", "limit-output-bytes"):
         return bytes_text(value)
-    if _SETTINGS[key][0] is _duration:
+    if _SETTINGS[key][0] is _TIME:
         return f"{value / 1e6:g} ms"
     return str(value)
 

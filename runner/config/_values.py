@@ -1,8 +1,8 @@
 """Convert values of JSON and YAML configuration files, checking types and plausible ranges.
 
 ASTRA-sim converts silently: it truncates fractions, reads ``true`` as 1, and reads any text as a
-flag that is on. The functions here take a value, its key and its file, and raise `ConfigError` for
-a value of another type. `typed_fields` converts a whole mapping to the fields of a dataclass.
+flag that is on. A `Reader` takes a value and its place, and raises `ConfigError` for a wrong value.
+`read_keys` reads a mapping with a reader per key, and `typed_fields` one with the fields of a dataclass.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import reprlib
 import sys
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ...errors import ConfigError, did_you_mean
+from ...support import bytes_text, duration_text, parse_duration, parse_size
 
 _WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}
 
@@ -23,9 +24,7 @@ _WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: 
 def mapping_of(value: Any, where: str) -> Mapping[Any, Any]:
     """Return *value* if it is a mapping; raises `ConfigError`, naming *where*, otherwise."""
     if not isinstance(value, Mapping):
-        raise ConfigError(
-            f"{where} must be a mapping of keys to values, not {shown(value)}; correct the value."
-        )
+        raise wrong(where, "a mapping of keys to values", value)
     return value
 
 
@@ -60,15 +59,14 @@ def _typed(hint: Any, value: Any, outer: str, key: str) -> Any:
         return {str(name): _typed(inner, item, where, str(name)) for name, item in given}
     if get_origin(hint) is tuple:
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            raise ConfigError(f"{where} must be a list of words, not {shown(value)}.")
+            raise wrong(where, "a list of words", value)
         return tuple(value)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    is_finite = is_number and abs(value) <= sys.float_info.max
+    is_finite = is_number(value) and abs(value) <= sys.float_info.max
     # Integers above 2^53 may be rounded when converted to a float.
     if is_finite and (hint is float or (hint is int and value == int(value))):
         return hint(value)
-    if type(value) is not hint or is_number:
-        raise ConfigError(f"{where} must be {_WORDS[hint]}, not {shown(value)}; correct the value.")
+    if type(value) is not hint or is_number(value):
+        raise wrong(where, _WORDS[hint], value)
     return value
 
 
@@ -98,8 +96,9 @@ def reported_at(where: str) -> Iterator[None]:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _wrong(where: str, key: str, wanted: str, value: Any) -> ConfigError:
-    return ConfigError(f"{where}: '{key}' must be {wanted}, but is {shown(value)}; correct the value.")
+def wrong(where: str, wanted: str, value: Any) -> ConfigError:
+    """Return the error for a *value* at *where* that is not what is *wanted*."""
+    return ConfigError(f"{where} must be {wanted}, not {shown(value)}; correct the value.")
 
 
 def shown(value: Any) -> str:
@@ -107,51 +106,113 @@ def shown(value: Any) -> str:
     return _SHOWN.repr(value)
 
 
-def integer(value: Any, key: str, where: str) -> int:
+def integer(value: Any, where: str) -> int:
     """Return *value* as an integer; ``2.0`` is allowed, fractions and booleans are errors."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1:
+    if is_number(value) and value == value // 1:
         return int(value)
-    raise _wrong(where, key, "a whole number", value)
+    raise wrong(where, "a whole number", value)
 
 
-def floating(value: Any, key: str, where: str) -> float:
+def floating(value: Any, where: str) -> float:
     """Return *value* as a float; anything but a finite number is an error."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if is_number and abs(value) <= sys.float_info.max:
+    if is_number(value) and abs(value) <= sys.float_info.max:
         return float(value)
-    raise _wrong(where, key, "a number", value)
+    raise wrong(where, "a number", value)
 
 
-def flag(value: Any, key: str, where: str) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether *value* is a number, and not a boolean."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def flag(value: Any, where: str) -> bool:
     """Return whether ASTRA-sim reads *value* as on: any number but 0, and any boolean, even ``false``."""
     if isinstance(value, bool):
         return True
     if isinstance(value, (int, float)):
         return value != 0
-    raise _wrong(where, key, "0 or 1", value)
+    raise wrong(where, "0 or 1", value)
 
 
-def text(value: Any, key: str, where: str) -> str:
+def boolean(value: Any, where: str) -> bool:
+    """Return *value*, which must be true or false."""
+    if isinstance(value, bool):
+        return value
+    raise wrong(where, "true or false", value)
+
+
+def text(value: Any, where: str) -> str:
     """Return *value*, which must be a string."""
     if isinstance(value, str):
         return value
-    raise _wrong(where, key, "a string", value)
+    raise wrong(where, "a string", value)
 
 
-def texts(value: Any, key: str, where: str) -> tuple[str, ...]:
+def texts(value: Any, where: str) -> tuple[str, ...]:
     """Return *value*, which must be a list of strings, as a tuple."""
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
         return tuple(value)
-    raise _wrong(where, key, 'a list of strings, such as ["ring"]', value)
+    raise wrong(where, 'a list of strings, such as ["ring"]', value)
 
 
-def choice(value: Any, allowed: Iterable[str], key: str, where: str) -> str:
-    """Return *value*, which must be one of *allowed* (case-sensitive)."""
-    name = text(value, key, where)
-    names = list(allowed)
-    if name not in names:
-        raise ConfigError(f"{where}: '{key}' cannot be {shown(name)}{did_you_mean(name, names)}")
-    return name
+Reader = Callable[[Any, str], Any]
+"""Takes a value and its place in a file; returns the value as another type, or raises `ConfigError`."""
+
+
+def whole(least: int, most: int) -> Reader:
+    """Return a reader of integers from *least* to *most*."""
+
+    def read(value: Any, where: str) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise wrong(where, f"a whole number from {least} to {most:,}", value)
+        return value
+
+    return read
+
+
+def size(least: int, most: int) -> Reader:
+    """Return a reader of sizes in bytes, such as ``64KiB``."""
+
+    def read(value: Any, where: str) -> int:
+        with reported_at(where):
+            number = parse_size(value)
+        if not least <= number <= most:
+            raise wrong(where, f"between {bytes_text(least)} and {bytes_text(most)}", value)
+        return number
+
+    return read
+
+
+def duration(least_ns: float, most_ns: float) -> Reader:
+    """Return a reader of times, such as ``40ms``, as whole ns."""
+
+    def read(value: Any, where: str) -> int:
+        with reported_at(where):
+            number = round(parse_duration(value))
+        if not least_ns <= number <= most_ns:
+            raise wrong(where, f"between {duration_text(least_ns)} and {duration_text(most_ns)}", value)
+        return number
+
+    return read
+
+
+def one_of(names: Iterable[str]) -> Reader:
+    """Return a reader of one of *names* (case-sensitive)."""
+    known = list(names)
+
+    def read(value: Any, where: str) -> str:
+        if value not in known:
+            raise ConfigError(f"{where} cannot be {shown(value)}{did_you_mean(str(value), known)}")
+        return str(value)
+
+    return read
+
+
+def read_keys(value: Any, readers: Mapping[str, Reader], where: str) -> dict[str, Any]:
+    """Read the values of the mapping *value* by their keys; the keys of *readers* are all that is allowed."""
+    given = mapping_of(value, where)
+    refuse_unknown(given, readers, where)
+    return {key: readers[key](item, f"{where}: '{key}'") for key, item in given.items()}
 
 
 def refuse_unknown(
@@ -170,11 +231,8 @@ DELAY_NS = (0, 1e12)  # up to 1000 s, so that the sum of millions of delays stay
 MAX_RANKS = 1 << 24
 
 
-def check_range(number: Any, limits: tuple[float, float], key: str, where: str) -> None:
-    """Raise `ConfigError`, naming *key* and its file *where*, if *number* is outside *limits*."""
+def check_range(number: Any, limits: tuple[float, float], where: str) -> None:
+    """Raise `ConfigError`, naming the place *where*, if *number* is outside *limits*."""
     low, high = limits
     if not low <= number <= high:
-        raise ConfigError(
-            f"{where}: '{key}' must be between {low:.15g} and {high:.15g}, but is {shown(number)}; correct "
-            "the value."
-        )
+        raise wrong(where, f"between {low:.15g} and {high:.15g}", number)

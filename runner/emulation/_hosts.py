@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support import open_file, parse_bandwidth, parse_duration
 from ...support.documents import read_yaml
-from ..config import refuse_unknown, reported_at, shown
+from ..config import Reader, mapping_of, read_keys, reported_at, shown, whole, wrong
 from ._namespaces import addresses_of
 from ._transports import check_transport
 
@@ -19,21 +19,10 @@ TOKEN_VARIABLE = "CHAKRASCOPE_EMULATION_TOKEN"
 LOOPBACK = "127.0.0.1"
 _SHORTEST_TOKEN = 16
 _MAX_REPEATS = 1000
-_DEFAULT_JOIN_S = 60.0
-_HOST_KEYS = ("name", "address", "nics", "ranks", "slots", "location")
-_FILE_KEYS = (
-    "listen",
-    "token_file",
-    "transport",
-    "repeat",
-    "join",
-    "limit",
-    "hosts",
-    "namespaces",
-    "loopback",
-)
+_MAX_HOSTS = 1 << 20
+_RANK = whole(0, _MAX_HOSTS)
 _OPTIONS = ("transport", "repeat", "limit")
-_NAMESPACE_KEYS = ("count", "link", "slow", "nics")
+_COMMON = {"transport": "transport", "repeat": "repeats", "join": "join_s", "limit": "limit_s"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +63,7 @@ class Setup:
     token: bytes = field(default=b"", repr=False)
     transport: str = "tcp"
     repeats: int = 1
-    join_s: float = _DEFAULT_JOIN_S
+    join_s: float = 60.0
     limit_s: float | None = None
     is_namespaced: bool = False
     namespaces: int | None = None
@@ -152,19 +141,19 @@ def read_setup(spec: str) -> Setup:
     where = f"The backend 'emulation:{spec}'"
     head, *given = spec.split(",")
     kind, _, count = head.partition("=")
-    plain: dict[str, Any] = {"count": count} if count else {}
-    outer: dict[str, Any] = {}
+    plain: dict[Any, Any] = {"count": _number(count)} if count else {}
+    outer: dict[Any, Any] = {}
     for option in given:
         key, _, value = option.partition("=")
         name, dot, host = key.partition(".")
-        known = [*_OPTIONS, *_NAMESPACE_KEYS]
+        known = [*_OPTIONS, *_NAMESPACES]
         if name not in known or (dot and name != "slow"):
             raise ConfigError(f"{where}: there is no option '{key}'{did_you_mean(name, known)}")
-        keys, last = (plain.setdefault(name, {}), host) if name == "slow" else (plain, name)
+        keys, last = (plain.setdefault(name, {}), _number(host)) if name == "slow" else (plain, name)
         keys = outer if name in _OPTIONS else keys
         if last in keys:
             raise ConfigError(f"{where}: '{key}' is given twice; leave one out.")
-        keys[last] = value
+        keys[last] = _number(value)
     if plain and kind != "namespaces":
         raise ConfigError(f"{where}: '{next(iter(plain))}' is an option of namespaces.")
     if kind in ("namespaces", "loopback"):
@@ -179,105 +168,76 @@ def read_setup(spec: str) -> Setup:
 
 
 def _read(data: Mapping[str, Any], where: str, folder: Path) -> Setup:
-    refuse_unknown(data, _FILE_KEYS, where)
+    given = read_keys(data, _FILE, where)
     kinds = [key for key in ("hosts", "namespaces", "loopback") if data.get(key)]
     if len(kinds) != 1:
         raise ConfigError(f"{where}: give one of 'hosts', 'namespaces' and 'loopback'.")
-    common: dict[str, Any] = {
-        "transport": check_transport(str(data.get("transport", "tcp")), where),
-        "repeats": _whole(data.get("repeat", 1), "repeat", where, most=_MAX_REPEATS),
-        "join_s": _seconds(data.get("join", _DEFAULT_JOIN_S), "join", where),
-        "limit_s": _seconds(data["limit"], "limit", where) if "limit" in data else None,
-    }
+    common = {name: given[key] for key, name in _COMMON.items() if key in given}
     if kinds == ["loopback"]:
         return Setup(**common)
     if kinds == ["namespaces"]:
-        return Setup(**common, **_namespaces(data["namespaces"], where))
-    if "listen" not in data:
+        return Setup(**common, is_namespaced=True, **given["namespaces"])
+    if "listen" not in given:
         raise ConfigError(f"{where}: 'listen' is missing: the ADDRESS:PORT at which agents join.")
-    return Setup(
-        **common,
-        hosts=_hosts(data["hosts"], where),
-        listen=parse_address(str(data["listen"]), f"{where}: 'listen'"),
-        token=read_token(folder / str(data["token_file"]) if "token_file" in data else None),
-    )
+    token = read_token(folder / given["token_file"] if "token_file" in given else None)
+    return Setup(**common, hosts=given["hosts"], listen=given["listen"], token=token)
 
 
-def _namespaces(data: Any, where: str) -> dict[str, Any]:
-    given = {} if data is True else data
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{where}: 'namespaces' must have keys such as 'link: 400Mbit'.")
-    refuse_unknown(given, _NAMESPACE_KEYS, where)
-    slow = given.get("slow", {})
-    if not isinstance(slow, Mapping):
-        raise ConfigError(f"{where}: 'slow' must give hosts and their rates, such as {{2: 100Mbit}}.")
-    rates = [
-        (_whole(host, "slow", where, least=0), parse_rate(rate, f"{where}: 'slow'"))
-        for host, rate in slow.items()
-    ]
-    if rates and "link" not in given:
+def _namespaces(value: Any, where: str) -> dict[str, Any]:
+    given = read_keys({} if value is True else value, _NAMESPACES, where)
+    if given.get("slow") and "link" not in given:
         raise ConfigError(f"{where}: 'slow' requires 'link', the rate of the others.")
-    return {
-        "is_namespaced": True,
-        "namespaces": _whole(given["count"], "count", where, most=250) if "count" in given else None,
-        "link_bps": parse_rate(given["link"], f"{where}: 'link'") if "link" in given else None,
-        "slow_bps": tuple(rates),
-        "nics": _whole(given.get("nics", 1), "nics", where, most=16),
-    }
+    names = {"count": "namespaces", "link": "link_bps", "slow": "slow_bps", "nics": "nics"}
+    return {names[key]: item for key, item in given.items()}
 
 
-def _hosts(data: Any, where: str) -> tuple[Host, ...]:
-    if not isinstance(data, list) or not all(isinstance(entry, Mapping) for entry in data):
-        raise ConfigError(f"{where}: 'hosts' must be a list of hosts, each with an 'address'.")
+def _slow(value: Any, where: str) -> tuple[tuple[int, int], ...]:
+    rates = mapping_of(value, where).items()
+    return tuple((_RANK(host, where), parse_rate(rate, where)) for host, rate in rates)
+
+
+def _hosts(value: Any, where: str) -> tuple[Host, ...]:
+    if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
+        raise wrong(where, "a list of hosts, each with an 'address'", value)
     hosts: list[Host] = []
-    for place, entry in enumerate(data):
-        here = f"{where}: host {place}"
-        refuse_unknown(entry, _HOST_KEYS, here)
-        if "address" not in entry and "nics" not in entry:
-            raise ConfigError(f"{here} needs an 'address', or addresses of its interfaces under 'nics'.")
-        nics = entry.get("nics", [entry.get("address")])
-        if not isinstance(nics, list) or not nics or not all(isinstance(nic, str) for nic in nics):
-            raise ConfigError(f"{here}: 'nics' must be a list of addresses, such as [10.0.0.1, 10.1.0.1].")
-        if "ranks" in entry and "slots" in entry:
-            raise ConfigError(f"{here} has 'ranks' and 'slots'; leave one out.")
-        name = str(entry.get("name", entry.get("address", nics[0])))
-        if any(name == host.name for host in hosts):
-            raise ConfigError(f"{where}: there are two hosts called '{name}'.")
-        hosts.append(
-            Host(
-                name,
-                tuple(nics),
-                _ranks(entry["ranks"], here) if "ranks" in entry else None,
-                _whole(entry.get("slots", 1), "slots", here),
-                str(entry.get("location", "")),
+    for number, entry in enumerate(value):
+        given = read_keys(entry, _HOST, f"{where}, host {number}")
+        if "address" not in given and "nics" not in given:
+            raise ConfigError(
+                f"{where}, host {number} needs an 'address', or addresses of its interfaces under 'nics'."
             )
-        )
+        if "ranks" in given and "slots" in given:
+            raise ConfigError(f"{where}, host {number} has 'ranks' and 'slots'; leave one out.")
+        address = given.pop("address", None)
+        host = Host(**{"addresses": given.pop("nics", (address,)), "name": address, **given})
+        host = replace(host, name=host.name or host.addresses[0])
+        if any(host.name == other.name for other in hosts):
+            raise ConfigError(f"{where}: there are two hosts called '{host.name}'.")
+        hosts.append(host)
     return tuple(hosts)
+
+
+def _addresses(value: Any, where: str) -> tuple[str, ...]:
+    if not value or not isinstance(value, list) or not all(isinstance(address, str) for address in value):
+        raise wrong(where, "a list of addresses, such as [10.0.0.1, 10.1.0.1]", value)
+    return tuple(value)
 
 
 def _ranks(value: Any, where: str) -> tuple[int, ...]:
     if not isinstance(value, list):
-        raise ConfigError(f"{where}: 'ranks' must be a list of ranks, such as [0, 1].")
-    return tuple(_whole(rank, "ranks", where, least=0) for rank in value)
+        raise wrong(where, "a list of ranks, such as [0, 1]", value)
+    return tuple(_RANK(rank, where) for rank in value)
 
 
-def _whole(value: Any, key: str, where: str, least: int = 1, most: int = 1 << 20) -> int:
-    try:
-        number = int(str(value))
-    except ValueError:
-        number = least - 1
-    if not least <= number <= most or isinstance(value, bool):
-        raise ConfigError(
-            f"{where}: '{key}' must be a whole number from {least} to {most}, not {shown(value)}."
-        )
-    return number
+def _text(value: Any, _where: str) -> str:
+    return str(value)
 
 
-def _seconds(value: Any, key: str, where: str) -> float:
-    with reported_at(f"{where}: '{key}'"):
+def _seconds(value: Any, where: str) -> float:
+    with reported_at(where):
         seconds = float(parse_duration(value, bare="s")) / 1e9
     if not seconds > 0:
-        raise ConfigError(f"{where}: '{key}' must be above 0.")
+        raise ConfigError(f"{where} must be above 0.")
     return seconds
 
 
@@ -292,6 +252,10 @@ def parse_rate(value: Any, where: str) -> int:
     if rate < 1:
         raise ConfigError(f"{where}: a rate must be above 0.")
     return rate
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
 
 
 def parse_address(text: str, where: str) -> tuple[str, int]:
@@ -322,3 +286,30 @@ def read_token(file: Path | None) -> bytes:
             "'token_file' in the hosts file, and to agents as --token-file."
         )
     return token
+
+
+_HOST: dict[str, Reader] = {
+    "name": _text,
+    "address": _text,
+    "nics": _addresses,
+    "ranks": _ranks,
+    "slots": whole(1, _MAX_HOSTS),
+    "location": _text,
+}
+_NAMESPACES: dict[str, Reader] = {
+    "count": whole(1, 250),
+    "link": parse_rate,
+    "slow": _slow,
+    "nics": whole(1, 16),
+}
+_FILE: dict[str, Reader] = {
+    "listen": lambda value, where: parse_address(str(value), where),
+    "token_file": _text,
+    "transport": lambda value, where: check_transport(str(value), where),
+    "repeat": whole(1, _MAX_REPEATS),
+    "join": _seconds,
+    "limit": _seconds,
+    "hosts": _hosts,
+    "namespaces": _namespaces,
+    "loopback": lambda value, _where: value,
+}

@@ -190,4 +190,4 @@ def test_a_network_that_is_still_to_be_measured_is_refused(tmp_path, monkeypatch
     write_cluster(tmp_path, *cluster("Ring", [8], "tbd", 500.0, SMALL))
     write_collective(tmp_path, "all_reduce", 8)
     assert run_main("all_reduce", UNAWARE) == 40
-    assert "'bandwidth' must be a number, but is 'tbd'" in capsys.readouterr().err
+    assert "'bandwidth' must be a number, not 'tbd'" in capsys.readouterr().err

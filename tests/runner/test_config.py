@@ -72,13 +72,13 @@ BY_LOADER = {
         ({"all-reduce-implementation": ["rign"]}, "did you mean 'ring'"),
         ({"all-reduce-implementation-custom": ["a", "b"]}, "exactly one"),
         ({"endpoint-delay": "10"}, "must be a whole number"),
-        ({"endpoint-delay": True}, "whole number, but is True"),
+        ({"endpoint-delay": True}, "whole number, not True"),
         ({"endpoint-delay": math.nan}, "whole number"),
         ({"endpoint-delay": math.inf}, "whole number"),
         ('{"endpoint-delay": -1e400}', "the number -1e400 is too large"),
-        ({"preferred-dataset-splits": 2.5}, "whole number, but is 2.5"),
+        ({"preferred-dataset-splits": 2.5}, "whole number, not 2.5"),
         ({"peak-perf": True}, "must be a number"),
-        ({"roofline-enabled": "yes"}, "must be 0 or 1, but is 'yes'"),
+        ({"roofline-enabled": "yes"}, "must be 0 or 1, not 'yes'"),
         ({"trace-enabled": None}, "must be 0 or 1"),
         ({"endpoint-dely": 3}, r"wrong: .*did you mean 'endpoint-delay'"),
         ('{"endpoint-delay": 3, "endpoint-delay": 4}', "'endpoint-delay' .* twice"),
@@ -88,7 +88,7 @@ BY_LOADER = {
     MemoryConfig.load: [
         ({"memory-type": "MEMORY_POL"}, "did you mean 'MEMORY_POOL'"),
         ({"remote-memory-bw": 3}, r"wrong: .*did you mean 'remote-mem-bw'"),
-        ({"remote-mem-bw": 6.5}, "whole number, but is 6.5"),
+        ({"remote-mem-bw": 6.5}, "whole number, not 6.5"),
         ('{"num-nodes": 3, "num-nodes": 3}', "'num-nodes' occurs twice"),
     ],
     load_groups: [
@@ -357,7 +357,7 @@ def test_files_for_astra_sim_note_missing_overheads(tmp_path):
         ({"wire": True}, "between 0.01 and 1"),
         ({"message-cost": "soon"}, "is not a duration"),
         ({"message-cost": "9999999s"}, "must be between"),
-        ({"collectives": []}, "must map operations"),
+        ({"collectives": []}, "must be a mapping"),
         ({"collectives": {"allreduce": [[1, 1]]}}, "did you mean 'all_reduce'"),
         ({"collectives": {"all_reduce": []}}, "pairs"),
         ({"collectives": {"all_reduce": [[1, 2, 3]]}}, "pairs"),
@@ -391,12 +391,12 @@ def test_a_substitute_moves_the_bytes_of_what_is_really_run():
     ("substitutes", "said"),
     [
         ({"reduce_scater": "all_reduce"}, "did you mean 'reduce_scatter'"),
-        ({"broadcast": "all_reduce"}, "no operation 'broadcast'"),
+        ({"broadcast": "all_reduce"}, "no key 'broadcast'"),
         (
             {"reduce_scatter": "all_reduce", "all_reduce": "all_gather"},
             "name the operation that is finally run",
         ),
-        (["reduce_scatter"], "must map operations"),
+        (["reduce_scatter"], "must be a mapping"),
     ],
 )
 def test_substitutes_that_make_no_sense_are_refused(substitutes, said):

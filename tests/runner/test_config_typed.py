@@ -172,7 +172,7 @@ def test_only_comments_are_unknown():
     [
         (None, "'packet' must be a mapping"),
         ({"CC_MOD": 1}, "'packet': there is no setting 'CC_MOD' - did you mean 'CC_MODE'"),
-        ({"fabric": {"hosts_per_leaf": 0}}, "'hosts_per_leaf' of 'fabric' must be"),
+        ({"fabric": {"hosts_per_leaf": 0}}, "'fabric': 'hosts_per_leaf' must be"),
         ({"nodes": 2}, "'packet' has a topology without 'links'"),
         ({"nodes": 3, "switches": [2], "links": [[0, 1]]}, "a link is"),
         ({"nodes": 3, "switches": 2, "links": []}, "must be lists"),

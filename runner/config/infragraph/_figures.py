@@ -9,11 +9,19 @@ from typing import Any
 
 from ....errors import ConfigError, did_you_mean
 from ....support import count_text, parse_bandwidth, parse_duration
-from .._values import reported_at, shown
+from .._values import (
+    Reader,
+    boolean,
+    mapping_of,
+    read_keys,
+    reported_at,
+    shown,
+    text,
+    texts,
+    whole,
+    wrong,
+)
 from ._expand import Line, Node
-from ._schema import CHOICES
-
-_FIGURES = ("bandwidth", "latency", "width")
 
 
 @dataclass(frozen=True)
@@ -43,50 +51,46 @@ class Options:
 
 def read_options(data: Mapping[str, Any], where: str) -> Options:
     """Parse the options among the keys of *data*; raises `ConfigError`, naming *where*."""
-    defaults = data.get("link-defaults") or {}
-    if not isinstance(defaults, Mapping):
-        raise ConfigError(
-            f"{where}: 'link-defaults' must map links to figures, such as "
-            f"{{pcie: {{bandwidth: 32GB/s, latency: 500ns}}}}, not {shown(defaults)}."
-        )
-    without = data.get("without") or []
-    if not isinstance(without, (list, tuple)) or not all(isinstance(name, str) for name in without):
-        raise ConfigError(f"{where}: 'without' must be a list of names, not {shown(without)}.")
-    ranks = data.get("ranks", "xpu")
-    if not isinstance(ranks, str):
-        raise ConfigError(
-            f"{where}: 'ranks' must be a type of component ({', '.join(CHOICES)}), not {shown(ranks)}."
-        )
-    forwarding = data.get("rank-forwarding")
-    if forwarding is not None and not isinstance(forwarding, bool):
-        raise ConfigError(f"{where}: 'rank-forwarding' must be true or false, not {shown(forwarding)}.")
-    defaults_by_name = {
-        str(name): _default(value, f"{where}: 'link-defaults' of '{name}'")
-        for name, value in defaults.items()
+    readers: dict[str, Reader] = {
+        "link-defaults": lambda value, place: {
+            str(name): _default(default, f"{place} of '{name}'")
+            for name, default in mapping_of(value or {}, place).items()
+        },
+        "without": lambda value, place: texts(value or [], place),
+        "ranks": text,
+        "rank-forwarding": boolean,
     }
-    return Options(defaults_by_name, tuple(without), ranks, forwarding)
+    given = {key: read(data[key], f"{where}: '{key}'") for key, read in readers.items() if key in data}
+    return Options(
+        given.get("link-defaults", {}),
+        given.get("without", ()),
+        given.get("ranks", "xpu"),
+        given.get("rank-forwarding"),
+    )
 
 
 def _default(data: Any, where: str) -> Default:
-    if not isinstance(data, Mapping) or not data:
-        raise ConfigError(f"{where} must have at least one of {', '.join(_FIGURES)}, not {shown(data)}.")
-    for key in data:
-        if key not in _FIGURES:
-            raise ConfigError(f"{where}: there is no figure {shown(key)}{did_you_mean(str(key), _FIGURES)}")
-    rate = delay = None
+    if not data:
+        raise wrong(where, f"a mapping with at least one of {', '.join(_READERS)}", data)
+    given = read_keys(data, _READERS, where)
+    written = {key: str(value) for key, value in data.items()}
+    return Default(given.get("bandwidth"), given.get("latency"), given.get("width"), written)
+
+
+def _rate_bps(value: Any, where: str) -> Fraction:
     with reported_at(where):
-        if "bandwidth" in data:
-            rate = parse_bandwidth(_with_unit(data["bandwidth"], "100Gb/s or 32GB/s")) * 8 * 10**9
-        if "latency" in data:
-            delay = parse_duration(_with_unit(data["latency"], "500ns or 5us")) * 1000
-    if rate is not None and rate <= 0:
-        raise ConfigError(f"{where}: the bandwidth must be more than 0.")
-    width = data.get("width")
-    if width is not None and (type(width) is not int or not 1 <= width <= 1024):
-        raise ConfigError(
-            f"{where}: 'width' is the number of lanes of the link, from 1 to 1024, not {shown(width)}."
-        )
-    return Default(rate, delay, width, {key: str(value) for key, value in data.items()})
+        rate = parse_bandwidth(_with_unit(value, "100Gb/s or 32GB/s")) * 8 * 10**9
+    if rate <= 0:
+        raise ConfigError(f"{where} must be more than 0.")
+    return rate
+
+
+def _delay_ps(value: Any, where: str) -> Fraction:
+    with reported_at(where):
+        return parse_duration(_with_unit(value, "500ns or 5us")) * 1000
+
+
+_READERS: dict[str, Reader] = {"bandwidth": _rate_bps, "latency": _delay_ps, "width": whole(1, 1024)}
 
 
 def _with_unit(value: Any, examples: str) -> str:

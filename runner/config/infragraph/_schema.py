@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from ....errors import ConfigError, did_you_mean
-from .._values import mapping_of, shown
+from ....errors import ConfigError
+from .._values import is_number, mapping_of, one_of, shown, whole, wrong
 
 CHOICES = ("custom", "device", "cpu", "xpu", "nic", "memory", "port", "switch")
 SCHEMES = ("one2one", "many2many", "ring")
@@ -137,10 +137,7 @@ def _device(data: Mapping[str, Any], where: str) -> Device:
 def _component(data: Mapping[str, Any], where: str) -> Component:
     name = _text(data, "name", where)
     choice = data.get("choice", next((key for key in CHOICES if key in data), None))
-    if choice not in CHOICES:
-        raise ConfigError(
-            f"{where}: the 'choice' of component '{name}' is {shown(choice)}{_hint(choice, CHOICES)}"
-        )
+    one_of(CHOICES)(choice, f"{where}: the 'choice' of component '{name}'")
     kind = str(choice)
     if choice == "custom":
         kind = str(mapping_of(data.get("custom") or {}, f"{where}: 'custom'").get("type", "custom"))
@@ -178,13 +175,12 @@ def _choice(data: Any, units: Sequence[str], where: str) -> tuple[str, Fraction]
     unit = values.get("choice", next((key for key in units if values.get(key) is not None), None))
     if unit is None:
         return None
-    if unit not in units:
-        raise ConfigError(f"{where} is in {shown(unit)}{_hint(unit, units)}")
+    one_of(units)(unit, f"{where}: its unit")
     number = values.get(unit)
     if number is None:
         return None
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 1e15:
-        raise ConfigError(f"{where}: '{unit}' must be a number of 0 or more, not {shown(number)}.")
+    if not is_number(number) or not 0 <= number < 1e15:
+        raise wrong(f"{where}: '{unit}'", "a number of 0 or more", number)
     return unit, Fraction(str(number))
 
 
@@ -193,8 +189,7 @@ def _edges(data: Mapping[str, Any], where: str, outer: str) -> tuple[Edge, ...]:
     edges = []
     for place, entry in _entries(data, "edges", where):
         scheme = entry.get("scheme", "one2one")
-        if scheme not in SCHEMES:
-            raise ConfigError(f"{place}: there is no scheme {shown(scheme)}{_hint(scheme, SCHEMES)}")
+        one_of(SCHEMES)(scheme, f"{place}: 'scheme'")
         first, second = (_endpoint(entry.get(key), f"{place}: '{key}'", outer) for key in ("ep1", "ep2"))
         edges.append(Edge(place, first, second, str(scheme), _text(entry, "link", place)))
     return tuple(edges)
@@ -231,7 +226,7 @@ def _entries(data: Mapping[str, Any], key: str, where: str) -> list[tuple[str, M
     if entries is None:
         return []
     if not isinstance(entries, (list, tuple)):
-        raise ConfigError(f"{where}: '{key}' must be a list, not {shown(entries)}.")
+        raise wrong(f"{where}: '{key}'", "a list", entries)
     places = (f"{where}: {key}[{number}]" for number in range(len(entries)))
     return [(place, mapping_of(entry, place)) for place, entry in zip(places, entries, strict=True)]
 
@@ -244,14 +239,5 @@ def _text(data: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _count(data: Mapping[str, Any], where: str, name: str) -> int:
-    count = data.get("count")
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
-        raise ConfigError(
-            f"{where}: the 'count' of '{name}' must be a whole number from 0 to {MOST:,}, not {shown(count)}."
-        )
+    count: int = whole(0, MOST)(data.get("count"), f"{where}: the 'count' of '{name}'")
     return count
-
-
-def _hint(value: Any, names: Sequence[str]) -> str:
-    """Return the end of an error message about a name that is not in *names*."""
-    return did_you_mean(str(value)[:60], names)

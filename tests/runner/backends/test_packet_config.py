@@ -190,7 +190,7 @@ def test_clos_fabrics_have_the_switches_they_should(counts, fabric, switches):
         ({"hosts_per_leafs": 4}, "did you mean 'hosts_per_leaf'"),
         ({"oversubscription": 2}, "needs 'hosts_per_leaf'"),
         ({"hosts_per_leaf": 3, "oversubscription": 2}, "multiple of 'oversubscription'"),
-        ({"hosts_per_leaf": 70_000}, "'hosts_per_leaf' of 'fabric' must be a whole number from 1 to 65000"),
+        ({"hosts_per_leaf": 70_000}, "'fabric': 'hosts_per_leaf' must be a whole number from 1 to 65,000"),
     ],
 )
 def test_wrong_fabrics_are_named(fabric, pattern):
