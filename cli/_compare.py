@@ -17,7 +17,7 @@ from ._output import (
     counter,
     error_console,
     format_option,
-    print_coded,
+    print_columns,
     print_frame,
     print_json,
     print_other_views,
@@ -109,8 +109,6 @@ def compare_command(
     setting is the mean effect of changing it, over all orders in which the settings can be changed; the
     contributions add up to the difference.
     """
-    import numpy as np
-
     from ..runner import Study
     from ..runner.analysis import TIME_FORMULA
 
@@ -138,9 +136,7 @@ def compare_command(
     if folder is not None:
         _write(comparison, folder)
     if output_format == "csv" and view == "nodes":
-        count = comparison.num_nodes
-        columns = comparison.node_columns(count)
-        print_coded(columns, np.arange(count), "csv", title="", count=count)
+        print_columns(comparison.node_columns(comparison.num_nodes), output_format="csv")
     elif output_format == "csv" or (view and output_format == "json"):
         print_frame(getattr(comparison, view or "overview"), output_format)
     elif output_format == "json":

@@ -269,28 +269,22 @@ def print_ranks(columns: Columns, limit: int = 16) -> None:
 
 
 def print_columns(
-    columns: Mapping[str, npt.NDArray[Any] | TextColumn], *, title: str = "", limit: int | None = None
-) -> None:
-    """Print the first *limit* rows of *columns* as a table."""
-    lists = [column[slice(limit)].tolist() for column in columns.values()]
-    count = max(map(len, columns.values()), default=0)
-    _print_table(_numbers(columns), zip(*lists, strict=True), title)
-    _print_remaining(count if limit is None else limit, count)
-
-
-def print_coded(
     columns: Mapping[str, npt.NDArray[Any] | TextColumn],
-    rows: npt.NDArray[Any],
-    output_format: str,
+    rows: npt.NDArray[Any] | None = None,
+    output_format: str = "table",
     *,
-    title: str,
-    count: int,
+    title: str = "",
+    count: int | None = None,
 ) -> None:
-    """Print *rows* of *columns* (numbers or encoded texts) as a table, as JSON records or as CSV.
+    """Print *rows* (default: all) of *columns* of numbers or texts as a table, as JSON records or as CSV.
 
     For a table, *rows* may be the first of *count*. Works without pandas, which is slow for a
     million rows.
     """
+    if rows is None:
+        import numpy as np
+
+        rows = np.arange(len(next(iter(columns.values()), ())))
     if output_format == "csv":
         from ..support.table import csv_pieces
 
@@ -302,7 +296,7 @@ def print_coded(
         print_json([dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)])
         return
     _print_table(_numbers(columns), zip(*values.values(), strict=True), title)
-    _print_remaining(len(rows), count)
+    _print_remaining(len(rows), len(rows) if count is None else count)
 
 
 def _numbers(columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> dict[str, bool]:
@@ -507,6 +501,23 @@ def stage(text: str) -> Iterator[Status]:
     with error_console.status(text) as status:
         yield status
     error_console.print_done(text)
+
+
+@contextlib.contextmanager
+def progress_bar(text: str) -> Iterator[Callable[..., None]]:
+    """Show a bar on standard error during the block; yield its update with the numbers done and in total."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    failures = TextColumn("{task.fields[failed]}", style="red")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), failures)
+    with Progress(*columns, TimeRemainingColumn(), console=error_console, transient=True) as bar:
+        shown = bar.add_task(text, total=None, failed="")
+
+        def update(done: int, total: int, failed: int = 0, text: str = text) -> None:
+            said = f"{failed} failed" if failed else ""
+            bar.update(shown, description=text, completed=done, total=total, failed=said)
+
+        yield update
 
 
 def counter(status: Status, what: str) -> Callable[[int, int], None]:

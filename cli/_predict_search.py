@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import UsageError, did_you_mean
 from ..support import (
@@ -26,13 +25,13 @@ from ._options import Command, joined, on_option
 from ._output import (
     cluster_option,
     console,
-    error_console,
     format_option,
     print_frame,
     print_json,
     print_next,
     print_remarks,
     print_rows,
+    progress_bar,
 )
 from ._plan_file import plan_file_options, save_plan
 from ._run import new_study
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
     from ..runner import NetworkConfig, Study
     from ..runner.chips import Chip
-    from ..runner.planning import Cluster, Limits, Plans, SearchProgress
+    from ..runner.planning import Cluster, Limits, Plans
 
 _SHOWN = 20
 _DIGITS = 18
@@ -196,9 +195,17 @@ def search_command(
         limits=_limits(limits),
         only={key: values for key, values in only.items() if values},
     )
-    with nullcontext() if study_folder is None else new_study(study_folder) as study, _progress() as progress:
+    words = {"estimate": "Estimating degrees", "simulate": "Simulating plans"}
+    kept_in = nullcontext() if study_folder is None else new_study(study_folder)
+    with kept_in as study, progress_bar(words["estimate"]) as show:
         found = search_plans(
-            request, study=study, name=name, workers=workers, cluster=cluster, most=most, progress=progress
+            request,
+            study=study,
+            name=name,
+            workers=workers,
+            cluster=cluster,
+            most=most,
+            progress=lambda phase, done, total: show(done, total, text=words[phase]),
         )
     given = {find_chip(chip).name: chip for chip in chips}
     command = partial(plan_command, request, model=model, machine=machine_name, network=network, chips=given)
@@ -311,20 +318,6 @@ def _keep(found: Plans, place: int, study: Study) -> str:
     from ..runner.prediction import keep_prediction, predict
 
     return keep_prediction(predict(found.settings[place]), study, f"plan {place + 1} of {found.name}")
-
-
-@contextmanager
-def _progress() -> Iterator[SearchProgress]:
-    """Show the search's progress on standard error during the block."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    words = {"estimate": "Estimating degrees", "simulate": "Simulating plans"}
-    with Progress(*columns, console=error_console, transient=True) as bar:
-        shown = bar.add_task(words["estimate"], total=None)
-
-        def update(what: str, done: int, total: int) -> None:
-            bar.update(shown, description=words[what], completed=done, total=total)
-
-        yield update
 
 
 def _print(

@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import BackendError, UsageError, did_you_mean
 from ..runner.sweep import FIGURES
 from ..support import count_text
-from ._output import cluster_option, console, error_console, format_option, print_frame, print_next
+from ._output import (
+    cluster_option,
+    console,
+    error_console,
+    format_option,
+    print_frame,
+    print_next,
+    progress_bar,
+)
 from ._run import machine_option, on_machine
 from ._target import refuse_with_on
 
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..runner import Study, Sweep
-    from ..runner.sweep import Goal, Range, SweepProgress
+    from ..runner.sweep import Goal, Range
     from ._output import OutputConsole
 
 _MAX_ROWS = 20
@@ -212,7 +219,7 @@ def sweep_command(
             )
             _check_objective(against, names)
         choices |= {"backend": backends[0] if backends else DEFAULT_BACKEND}
-        with _resumable(study_folder), _progress() as progress:
+        with _resumable(study_folder), progress_bar("Simulating") as progress:
             found = run_sweep(
                 study,
                 points if trials is None else over,
@@ -253,26 +260,6 @@ def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[A
             )
         axes[key] = values
     return axes | ({"backend": list(backends)} if len(backends) > 1 else {})
-
-
-@contextmanager
-def _progress() -> Iterator[SweepProgress]:
-    """Show the sweep's progress on standard error during the block."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]}", style="red"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=error_console, transient=True) as bar:
-        shown = bar.add_task("Simulating", total=None, failed="")
-
-        def update(finished: int, points: int, failed: int) -> None:
-            text = f"{failed} failed" if failed else ""
-            bar.update(shown, completed=finished, total=points, failed=text)
-
-        yield update
 
 
 @contextmanager

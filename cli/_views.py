@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BackendError, UsageError
 from ..runner import AWARE, PACKET, about_backend
 from ..support import bytes_text, count_text, duration_text, share_text
-from ._output import console, print_coded, print_frame, print_ranks
+from ._output import console, print_columns, print_frame, print_ranks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -358,7 +358,7 @@ def _print_slack(run: RunAnalysis, output_format: str, rank: int | None, node: i
     facts = ["name", "module"] if output_format == "table" else _SLACK_FACTS
     texts = coded_facts(run.workload, columns["rank"], columns["node_id"], facts)
     keys = {name: columns.pop(name) for name in ("rank", "node_id")} | texts
-    print_coded(keys | columns, _most_critical_first(columns), output_format, title=view.title, count=count)
+    print_columns(keys | columns, _most_critical_first(columns), output_format, title=view.title, count=count)
     if output_format == "table":
         console.print_text(view.note, "dim")
 
