@@ -131,15 +131,17 @@ class SystemConfig:
     @property
     def warnings(self) -> list[str]:
         """Warnings about absent keys whose values ASTRA-sim leaves undefined."""
-        absent = (
-            ("scheduling-policy", self.scheduling_policy, "LIFO"),
-            ("collective-optimization", self.collective_optimization, "localBWAware"),
-        )
         return [
-            f"'{key}' is absent: ASTRA-sim would read uninitialised memory; {default} was assumed."
-            for key, value, default in absent
-            if value is None
+            f"'{_key(name)}' is absent: ASTRA-sim would read uninitialised memory; {self.value(name)} was "
+            "assumed."
+            for name in ("scheduling_policy", "collective_optimization")
+            if getattr(self, name) is None
         ]
+
+    def value(self, name: str) -> Any:
+        """Return the field *name*, or the engine's default if the file lacks the key."""
+        given = getattr(self, name)
+        return FIELDS[name].default if given is None else given
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content for a system file, including keys without effect, and flags as 0 or 1."""

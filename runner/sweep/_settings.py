@@ -35,18 +35,19 @@ _OPTIONS: dict[str, type] = {
     "rendezvous": bool,
     "semantics": str,
 }
-_SYSTEM_KEYS = [
-    item.name.replace("_", "-")
-    for item in fields(SystemConfig)
-    if item.name not in ("unknown", "folder", "name")
-]
+
+
+def _keys_of(kind: type[SystemConfig | MemoryConfig]) -> list[str]:
+    names = (item.name for item in fields(kind) if item.name not in ("unknown", "folder", "name"))
+    return [name.replace("_", "-") for name in names]
+
+
 _ALGORITHMS = tuple(f"{name}-implementation" for name in sorted(COLLECTIVES))
 _CUSTOMS = tuple(f"{name}-custom" for name in _ALGORITHMS)
-_MEMORY_KEYS = ("memory-type", "num-nodes", "num-npus-per-node", "remote-mem-bw", "remote-mem-latency")
 _KEYS = {
     "network": [*DIMENSION_KEYS, *EXTENSIONS],
-    "system": _SYSTEM_KEYS,
-    "memory": list(_MEMORY_KEYS),
+    "system": _keys_of(SystemConfig),
+    "memory": _keys_of(MemoryConfig),
     "algorithm": list(COLLECTIVES),
 }
 _KEY = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<index>\d+)\])?")

@@ -214,9 +214,9 @@ def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> Syste
     system = copied_into(experiment.system, folder, "custom")
     return replace(
         system,
-        scheduling_policy=system.scheduling_policy or "LIFO",
-        collective_optimization=system.collective_optimization or "localBWAware",
-        preferred_dataset_splits=system.preferred_dataset_splits or 1,
+        scheduling_policy=system.value("scheduling_policy"),
+        collective_optimization=system.value("collective_optimization"),
+        preferred_dataset_splits=system.value("preferred_dataset_splits"),
         # ASTRA-sim takes any value but the number 0 as true, even false.
         trace_enabled=True if trace else None,
     )

@@ -187,7 +187,7 @@ _TOPOLOGIES = {"Ring": 1, "FullyConnected": 2, "Switch": 3}
 _ALGORITHMS = ("direct", "oneDirect", "oneRing", "ring")
 _ALL_REDUCE = ("doubleBinaryTree", *_ALGORITHMS)
 _COLLECTIVES = tuple(name.replace("-", "_") for name in COLLECTIVES)
-_UNSCALED_ENDPOINT_DELAY_NS = 10
+_BUS = {"latency": "L", "overhead": "o", "gap": "g", "global_memory": "G"}
 _CHUNK_BYTES = 1 << 20
 _HPCC = 3
 _HPCC_RATES_BPS = frozenset(gbit * 10**9 for gbit in (25, 50, 100, 200, 400, 2400))
@@ -251,24 +251,14 @@ def _system(experiment: Experiment, warnings: list[str], *, trace: bool) -> dict
     """Return the system with ASTRA-sim's defaults filled in, because the service's defaults differ."""
     system = experiment.system
     _refuse_custom(system)
-    endpoint_delay = system.endpoint_delay
-    settings = {
-        "scheduling_policy": system.scheduling_policy or "LIFO",
-        "collective_optimization": system.collective_optimization or "localBWAware",
-        "local_reduction_delay": 1 if system.local_reduction_delay is None else system.local_reduction_delay,
-        "active_chunks_per_dimension": system.active_chunks_per_dimension or 1,
-        "endpoint_delay": _UNSCALED_ENDPOINT_DELAY_NS if endpoint_delay is None else endpoint_delay,
-        "model_shared_bus": system.model_shared_bus or 0,
-        "preferred_dataset_splits": system.preferred_dataset_splits or 1,
-        "peak_perf": system.peak_perf or 0.0,
-        "local_mem_bw": system.local_mem_bw or 0.0,
-        "trace_enabled": int(trace),
+    values = {
+        name: system.value(_BUS.get(name, name))
+        for name, _, repeated in MESSAGES["SystemConfiguration"]
+        if not repeated and name != "trace_enabled"
     }
-    bus = {"latency": "L", "overhead": "o", "gap": "g", "global_memory": "G"}
-    numbers = {name: getattr(system, key) or 0.0 for name, key in bus.items()}
-    flags = ("roofline_enabled", "replay_only", "track_local_mem")
-    switches = {key: int(getattr(system, key) or 0) for key in flags}
-    return settings | numbers | switches | _algorithms(system, experiment.network.dimensions, warnings)
+    plain = {name: int(value) if isinstance(value, bool) else value for name, value in values.items()}
+    algorithms = _algorithms(system, experiment.network.dimensions, warnings)
+    return {**plain, "trace_enabled": int(trace), **algorithms}
 
 
 def _refuse_custom(system: SystemConfig) -> None:
