@@ -44,6 +44,16 @@ _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
 _DISPATCHED = [
     [_PLACE[f"dispatch_{level}_ns"], _PLACE[f"dispatch_{level}_hops_ns"]] for level in ("within", "across")
 ]
+# What the rows of a step's work contain, for a micro-batch on each pipeline stage:
+# stages: all work; forward: that of the forward pass
+# products: the matrix products that run during collectives of activations; attention_products: those around
+#   attention
+# tensor: the collectives of activations, with copies; attention_tensor: those around attention
+# gathered: the gathers of sharded weights in the forward pass; first, last: those of these layers
+# overlapped: the other collectives of experts and sharded weights during computation; ended: those of the
+#   first layer's gradients
+# offloaded: the forward pass of layers with activations on the host; offloaded_back: their backward pass
+# data: the collectives that run once per step; end: the work at the end of a step, such as the optimizer
 _ROWS = (
     "stages", "forward", "products", "attention_products", "tensor", "attention_tensor", "gathered",
     "overlapped", "offloaded", "offloaded_back", "first", "last", "ended", "data", "end",
@@ -61,54 +71,26 @@ _OVERLAPPED_LANES = (*_TENSOR_LANES, *_EXPERT_LANES, *_DATA_LANES)
 class StepWork:
     """The amounts of work in a step, in the order of `AMOUNTS`.
 
-    * *stages* contains the amounts of a micro-batch on each pipeline stage, and *forward* the amounts of its
-      forward pass.
-    * *products* contains the amounts of matrix products that run during collectives of activations, and
-      *attention_products* the amounts of those around attention.
-    * *tensor* contains the amounts of the collectives of activations, with copies, and *attention_tensor* the
-      amounts of the collectives around attention.
-    * *gathered* contains the amounts of gathers of sharded weights in the forward pass, of which *first* and
-      *last* belong to the first and to the last layer.
-    * *overlapped* contains the amounts of the other collectives of experts and sharded weights during
-      computation, of which *ended* belongs to the first layer's gradients.
-    * *offloaded* contains the amounts of the forward pass of layers with activations on the host, and
-      *offloaded_back* the amounts of their backward pass.
-    * *data* contains the amounts of collectives that run once per step.
-    * *end* contains the amounts at the end of a step, such as the optimizer.
-    * *message* contains the amounts of one message between stages.
-
-    If *hidden* is true, the collectives of *data* run during the passes of a micro-batch.
+    *rows* has a table for each of `_ROWS`, with a line per pipeline stage. *message* contains the amounts of
+    one message between stages. If *hidden* is true, the collectives of the row ``data`` run during the
+    passes of a micro-batch.
     """
 
     micro_batches: int
     chunks: int
     zero_bubble: bool
-    stages: Floats
-    forward: Floats
-    products: Floats
-    attention_products: Floats
-    tensor: Floats
-    attention_tensor: Floats
-    gathered: Floats
-    overlapped: Floats
-    offloaded: Floats
-    offloaded_back: Floats
-    first: Floats
-    last: Floats
-    ended: Floats
-    data: Floats
-    end: Floats
+    rows: Floats
     message: Floats
     hidden: bool
 
     def grown(self, other: StepWork, times: int) -> StepWork:
         """Return this work plus *times* the difference of *other*, because work is linear in sequences."""
-        amounts = {
-            name: getattr(self, name) + (getattr(other, name) - getattr(self, name)) * times
-            for name in (*_ROWS, "message")
-            if name not in _OF_WEIGHTS
-        }
-        return replace(self, **amounts)
+        grows = np.array([name not in _OF_WEIGHTS for name in _ROWS])[:, None, None]
+        return replace(
+            self,
+            rows=self.rows + (other.rows - self.rows) * times * grows,
+            message=self.message + (other.message - self.message) * times,
+        )
 
 
 class _UnitPrices:
@@ -129,8 +111,6 @@ class _UnitPrices:
 def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
     """Return the amounts of work in a step of *model*, or raise `UsageError` for an impossible *plan*."""
     plan.check(model)
-    rows = _stage_works(model, plan, links)
-    parts = {name: np.stack([row[place] for row in rows]) for place, name in enumerate(_ROWS)}
     message = np.zeros(len(AMOUNTS))
     if plan.pp > 1:
         size = plan.message_bytes(model)
@@ -142,7 +122,7 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
         micro_batches=plan.micro_batches,
         chunks=plan.chunks,
         zero_bubble=plan.schedule == "zero-bubble",
-        **parts,
+        rows=np.stack(_stage_works(model, plan, links), axis=1),
         message=message,
         hidden=plan.overlap and not plan.shards_each_pass,
     )
@@ -429,9 +409,10 @@ class Batch:
     """Several steps, with step times computed together in arrays."""
 
     def __init__(self, works: Sequence[StepWork]) -> None:
-        self._starts = np.cumsum([0, *(len(work.stages) for work in works)])[:-1]
-        self._count = np.array([len(work.stages) for work in works])
-        self._rows = {name: np.concatenate([getattr(work, name) for work in works]) for name in _ROWS}
+        self._count = np.array([work.rows.shape[1] for work in works])
+        self._starts = np.cumsum([0, *self._count[:-1]])
+        rows = np.concatenate([work.rows for work in works], axis=1)
+        self._rows = dict(zip(_ROWS, rows, strict=True))
         self._message = np.stack([work.message for work in works])
         self._turns = np.array([work.micro_batches for work in works]) - 1.0
         self._chunks = np.array([work.chunks for work in works])
