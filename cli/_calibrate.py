@@ -234,7 +234,7 @@ def _dimensions(found: Calibration) -> pd.DataFrame:
     rows = []
     for dimension in found.dimensions:
         pace, latency = dimension.fit.ns_per_byte, dimension.fit.latency_ns
-        rates = [rate_text(value * found.wire) for value in (pace.value, pace.high, pace.low)]
+        rates = [rate_text(value * found.efficiency.wire) for value in (pace.value, pace.high, pace.low)]
         delays = [duration_text(value) for value in (latency.value, latency.low, latency.high)]
         rows.append(
             {

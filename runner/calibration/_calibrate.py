@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -124,25 +124,18 @@ class Dimension:
 class Calibration:
     """The fitted network: dimensions starting with the innermost, all measured points, and known gaps.
 
-    * *costs* has the library's overhead at each size, by operation.
+    * *efficiency* has the library's overheads, as the network file contains them.
     * *message_cost_ns* is the time for which a message keeps its sender from sending the next message, if
       measured.
-    * *handshake* is the event for which messages wait, such as a request of the receiver.
-    * *sends_first* lists the collectives with messages that also wait for this event.
-    * *substitutes* maps an operation to the operation that the library runs in its place.
     * *undetermined* and *assumptions* are sentences on undetermined figures and on assumptions.
     """
 
     records: Records
     system: str
-    wire: float
     dimensions: tuple[Dimension, ...]
     points: tuple[Point, ...]
-    costs: dict[str, tuple[tuple[int, int], ...]]
+    efficiency: EfficiencyPart
     message_cost_ns: Figure | None
-    handshake: str
-    sends_first: Mapping[str, int]
-    substitutes: Mapping[str, str]
     undetermined: tuple[str, ...]
     assumptions: tuple[str, ...]
 
@@ -193,7 +186,15 @@ def calibrate_records(
         points += _points(level.name, groups, fit)
     costs = _costs(points)
     messages = costs.pop(MESSAGE, ())
-    part = EfficiencyPart(collectives=costs, messages=messages)
+    part = EfficiencyPart(
+        wire=wire,
+        message_cost_ns=rows.message_cost_ns,
+        collectives=costs,
+        messages=messages,
+        handshake=handshake,
+        sends_first=sends_first,
+        substitutes=records.substitutes,
+    )
     points = [replace(one, cost_ns=part.cost_ns(one.operation, one.size_bytes)) for one in points]
     undetermined += _faster(points)
     if why:
@@ -201,14 +202,10 @@ def calibrate_records(
     return Calibration(
         everything,
         system.name,
-        wire,
         tuple(dimensions),
         tuple(points),
-        costs | ({MESSAGE: messages} if messages else {}),
+        part,
         message_cost,
-        handshake,
-        sends_first,
-        records.substitutes,
         (*undetermined, *unsure, *uneven, *remarks.undetermined, *notes),
         (
             f"The network was fitted to {records.source}, with the collective algorithms of the system "

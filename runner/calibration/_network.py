@@ -11,10 +11,9 @@ import pandas as pd
 
 from ...support import Svg, bytes_text, duration_text, element
 from ...support import picture as drawing
-from ..config import GIB, EfficiencyPart, NetworkConfig
+from ..config import GIB, NetworkConfig
 from ._calibrate import Calibration, Dimension, Point
 from ._fit import TOPOLOGY, Figure
-from ._records import MESSAGE
 
 _DIGITS = 6
 _POINT_COLUMNS = [
@@ -25,24 +24,13 @@ _POINT_COLUMNS = [
 
 def calibrated_network(calibration: Calibration, name: str = "network", when: str = "") -> NetworkConfig:
     """Return the network of *calibration*, with the time *when* in its provenance."""
-    dimensions = calibration.dimensions
-    message_cost = calibration.message_cost_ns
-    part = EfficiencyPart(
-        wire=calibration.wire,
-        message_cost_ns=round(message_cost.value) if message_cost else 0,
-        collectives={name: curve for name, curve in calibration.costs.items() if name != MESSAGE},
-        messages=calibration.costs.get(MESSAGE, ()),
-        handshake=calibration.handshake,
-        sends_first=calibration.sends_first,
-        substitutes=calibration.substitutes,
-    )
+    dimensions, part = calibration.dimensions, calibration.efficiency
     facts = calibration_facts(calibration) | ({"when": when} if when else {})
     return NetworkConfig(
         (TOPOLOGY,) * len(dimensions),
         tuple(dimension.count for dimension in dimensions),
         tuple(
-            _rounded(1e9 / GIB / (dimension.fit.ns_per_byte.value * calibration.wire))
-            for dimension in dimensions
+            _rounded(1e9 / GIB / (dimension.fit.ns_per_byte.value * part.wire)) for dimension in dimensions
         ),
         tuple(_rounded(dimension.fit.latency_ns.value) for dimension in dimensions),
         assumptions=(*calibration.assumptions, *calibration.undetermined),
@@ -54,14 +42,15 @@ def calibrated_network(calibration: Calibration, name: str = "network", when: st
 
 def calibration_facts(calibration: Calibration) -> dict[str, Any]:
     """Return the figures, intervals, errors and gaps of *calibration* as plain data."""
+    part = calibration.efficiency
     worst = max((abs(point.error) for point in calibration.points), default=0.0)
     return {
         "fitted-on": calibration.records.source,
         "system": calibration.system,
         "transfers": len(calibration.records.transfers),
-        "dimensions": [_dimension(dimension, calibration.wire) for dimension in calibration.dimensions],
+        "dimensions": [_dimension(dimension, part.wire) for dimension in calibration.dimensions],
         **_message_cost(calibration.message_cost_ns),
-        **({"handshake": calibration.handshake} if calibration.handshake != "none" else {}),
+        **({"handshake": part.handshake} if part.handshake != "none" else {}),
         "largest-error": _rounded(worst),
         "points": [
             {name.replace("_", "-"): value for name, value in row.items() if name != "error"}

@@ -50,7 +50,8 @@ def test_bandwidth_and_latency_come_back(bytes_per_ns, latency_ns, ranks, seed):
     latency = dimension.fit.latency_ns
     assert within(latency_ns, latency.low, latency.high)
     assert latency.value == pytest.approx(latency_ns, rel=0.02)
-    assert not found.costs
+    assert not found.efficiency.collectives
+    assert not found.efficiency.messages
     assert max(abs(point.error) for point in found.points) < 0.02
 
 
@@ -93,9 +94,12 @@ def test_library_overhead_is_fitted_and_reproduces_measurements():
     found = calibrate_records(records, SYSTEM)
     (dimension,) = found.dimensions
     assert rate(dimension)[0] == pytest.approx(1.0, rel=0.02)
-    assert set(found.costs) == {"all_gather"}
-    assert [size for size, _ in found.costs["all_gather"]] == list(SIZES)
-    fitted_ns, own_ns = ([ns for _, ns in curve] for curve in (found.costs["all_gather"], own))
+    assert set(found.efficiency.collectives) == {"all_gather"}
+    assert not found.efficiency.messages
+    assert [size for size, _ in found.efficiency.collectives["all_gather"]] == list(SIZES)
+    fitted_ns, own_ns = (
+        [ns for _, ns in curve] for curve in (found.efficiency.collectives["all_gather"], own)
+    )
     assert fitted_ns == pytest.approx(own_ns, rel=0.1, abs=500)
     fitted = calibrated_network(found)
     again = simulate(made, SYSTEM, fitted, semantics="trace").makespan_ns
@@ -109,7 +113,7 @@ def test_what_is_not_reached_of_a_known_bandwidth_is_the_librarys():
     assert dimension.fit.ns_per_byte.known == dimension.fit.latency_ns.known == "given"
     largest = found.points[-1]
     assert largest.efficiency == pytest.approx(0.5, abs=0.01)
-    assert found.costs["all_reduce"][-1][1] == pytest.approx(SIZES[-1], rel=0.02)
+    assert found.efficiency.collectives["all_reduce"][-1][1] == pytest.approx(SIZES[-1], rel=0.02)
 
 
 def test_headers_are_separated_from_bandwidth():
@@ -198,7 +202,8 @@ def test_a_size_that_was_seen_once_makes_no_curve():
     records = measured(workload(every_size(("all_reduce",)), 2, repeats=5), network())
     odd = transfer("all_gather", 1 << 20, 50_000_000)
     found = calibrate_records(replace(records, transfers=(*records.transfers, odd)), SYSTEM)
-    assert not found.costs
+    assert not found.efficiency.collectives
+    assert not found.efficiency.messages
     assert rate(found.dimensions[0])[0] == pytest.approx(1.0, rel=0.02)
 
 

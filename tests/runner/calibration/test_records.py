@@ -315,8 +315,9 @@ def test_the_fastest_collective_gives_the_link_and_others_their_own_cost(tmp_pat
     found = calibrate_records(gloo_records(file), SystemConfig.preset("default", 1))
     network = calibrated_network(found)
     assert network.bandwidth[0] == pytest.approx(1e9 / NS_PER_BYTE / 2**30, rel=0.03)
-    assert set(found.costs) == {"all_gather"}
-    size, cost_ns = found.costs["all_gather"][-1]
+    assert set(found.efficiency.collectives) == {"all_gather"}
+    assert not found.efficiency.messages
+    size, cost_ns = found.efficiency.collectives["all_gather"][-1]
     assert cost_ns == pytest.approx(0.5 * size * NS_PER_BYTE, rel=0.1)
 
 
@@ -344,7 +345,8 @@ def test_reduce_scatter_as_slow_as_all_reduce_is_substituted(tmp_path, share, su
     network = calibrated_network(found)
     assert dict(network.efficiency.substitutes) == substitutes
     assert sum("for reduce_scatter" in said for said in network.assumptions) == len(substitutes)
-    assert set(found.costs) == {"all_gather"}
+    assert set(found.efficiency.collectives) == {"all_gather"}
+    assert not found.efficiency.messages
 
 
 def test_the_rank_that_came_first_waited(tmp_path):
@@ -414,7 +416,7 @@ def test_exchanges_determine_the_handshake(tmp_path, factor, handshake):
     found = calibrate_records(
         gloo_records(write(tmp_path, exchanges(factor))), SystemConfig.preset("default", 1)
     )
-    assert found.handshake == calibrated_network(found).efficiency.handshake == handshake
+    assert calibrated_network(found).efficiency.handshake == handshake
     assert any("close to neither 1 nor 2" in text for text in found.undetermined) == (factor == 1.5)
     assert not {point.operation for point in found.points} & {"exchange"}
 
@@ -435,7 +437,7 @@ def test_delayed_messages_do_not_hide_the_handshake(tmp_path):
         if one["operation"] == "message" and place % 5 < 3:
             one["durations_ns"] = [2 * ns for ns in one["durations_ns"]]
     found = calibrate_records(gloo_records(write(tmp_path, calls)), SystemConfig.preset("default", 1))
-    assert found.handshake == "in-order"
+    assert found.efficiency.handshake == "in-order"
 
 
 def late_ranks(factor):
@@ -462,17 +464,17 @@ def test_turns_explain_the_time_of_the_last_rank(tmp_path):
     network = calibrated_network(found)
     assert network.efficiency.sends_first == {"all_gather": 2, "all_to_all": 1}
     assert max(abs(point.wire_ns / point.measured_ns - 1) for point in found.points[-6:]) < 0.05
-    assert found.costs.get("all_to_all", ((0, 0),))[-1][1] == 0
-    assert found.costs.get("all_gather", ((0, 0),))[-1][1] == 0
+    assert found.efficiency.collectives.get("all_to_all", ((0, 0),))[-1][1] == 0
+    assert found.efficiency.collectives.get("all_gather", ((0, 0),))[-1][1] == 0
 
 
 def test_collectives_keep_their_time_where_messages_take_no_turns(tmp_path):
     found = calibrate_records(
         gloo_records(write(tmp_path, late_ranks(1.0))), SystemConfig.preset("default", 1)
     )
-    assert not found.sends_first
+    assert not found.efficiency.sends_first
     assert "sends-first" not in calibrated_network(found).efficiency.to_dict()
-    assert {"all_gather", "all_to_all"} <= set(found.costs)
+    assert {"all_gather", "all_to_all"} <= set(found.efficiency.collectives)
 
 
 def test_without_knowing_who_came_last_no_turns_are_assumed(tmp_path):
