@@ -244,40 +244,21 @@ def _program(source: str, collective: str | None, ranks: int | None, size: int =
 def _traffic(found: Inspection) -> pd.DataFrame:
     import pandas as pd
 
-    rows = [
-        {
-            "step": item.step,
-            "from": item.source,
-            "to": item.destination,
-            "messages": item.messages,
-            "size_bytes": item.size_bytes,
-        }
-        for item in found.traffic
-    ]
-    table: pd.DataFrame = pd.DataFrame(rows)
+    rows = [vars(item) for item in found.traffic]
+    table: pd.DataFrame = pd.DataFrame(rows).rename(columns={"source": "from", "destination": "to"})
     return table
 
 
 def _plain(found: Inspection, proof: Proof) -> dict[str, Any]:
-    figures = (
-        "size_bytes",
-        "steps",
-        "messages",
-        "most_sent_bytes",
-        "most_received_bytes",
-        "least_bytes",
-        "link_bytes",
-        "local_bytes",
-    )
+    figures = {name: value for name, value in vars(found).items() if name not in ("program", "rounds")}
     return {
         "name": found.program.name,
         "collective": found.program.collective,
         "ranks": found.program.num_ranks,
         "language": found.program.language,
         "protocol": found.program.protocol,
-        **{name: getattr(found, name) for name in figures},
+        **figures,
         "traffic": _traffic(found).to_dict("records"),
-        "remarks": list(found.remarks),
         "proof": _plain_proof(found.program, proof),
     }
 
@@ -297,7 +278,7 @@ def _problem_table(programs: list[Program], proofs: list[Proof]) -> pd.DataFrame
 
     columns = ["program", "kind", "rank", "block", "op", "message"]
     rows = [
-        [program.source, problem.kind, problem.rank, problem.block, problem.op, problem.message]
+        {"program": program.source, **vars(problem)}
         for program, proof in zip(programs, proofs, strict=True)
         for problem in proof.problems
     ]
