@@ -224,14 +224,6 @@ class Run:
     rerun: Callable[..., Any]
 
 
-def _as_compiled(_config: engine.Config, _experiment: Experiment) -> None:
-    """Leave the engine's configuration as compiled; the default of `Model`."""
-
-
-def _as_it_is(result: Result, _run: Run) -> Result:
-    return result
-
-
 @dataclass(frozen=True)
 class Model:
     """A network model of the engine, with hooks that configure the engine and complete its result.
@@ -241,8 +233,8 @@ class Model:
     """
 
     network: NetworkModel = NetworkModel.UNAWARE
-    configure: Callable[[engine.Config, Experiment], None] = _as_compiled
-    complete: Callable[[Result, Run], Result] = _as_it_is
+    configure: Callable[[engine.Config, Experiment], None] = lambda _config, _experiment: None
+    complete: Callable[[Result, Run], Result] = lambda result, _run: result
     limited: bool = False
 
 

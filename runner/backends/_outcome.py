@@ -137,16 +137,9 @@ _LISTS = tuple(name.replace("-", "_") for name in engine.COLLECTIVES)
 
 def result_of(experiment: Experiment, output: Any) -> Result:
     """Return the part of the result that all models share, from the engine's *output*."""
-    ranks: Columns = {
-        "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
-        "finish_ns": output.rank_finish_ns,
-        "exposed_comm_ns": output.rank_exposed_comm_ns,
-        "compute_ns": output.rank_compute_ns,
-        "comm_ns": output.rank_comm_ns,
-        "overlap_ns": output.rank_overlap_ns,
-        "copy_ns": output.rank_copy_ns,
-        "exposed_copy_ns": output.rank_exposed_copy_ns,
-    }
+    columns = [name for name in COLUMNS["ranks"] if name != "rank"]
+    ranks: Columns = {"rank": np.arange(experiment.workload.num_ranks, dtype=np.int64)}
+    ranks |= {name: getattr(output, f"rank_{name}") for name in columns}
     if output.folded:
         ranks["representative"] = output.rank_representative
     if experiment.system.roofline_enabled:
@@ -176,10 +169,7 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
     representatives = output.rank_representative
     program_of_rank = np.asarray(experiment.workload.program_of_rank)
     equal = of_all and np.array_equal(program_of_rank, program_of_rank[representatives])
-    links = {
-        name: getattr(output, f"link_{name}")
-        for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
-    }
+    links = {name: getattr(output, f"link_{name}") for name in COLUMNS["links"]}
     link_use = typed(output.fabric.intervals, COLUMNS["link_use"])
     columns = arranged_calls(output.collectives(of_all and not equal))
     replays = about_backend(result.backend).replays
