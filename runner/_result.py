@@ -68,6 +68,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "flows": {"src": "int32", "dst": "int32", "bytes": "int64", "start_ns": "int64", "end_ns": "int64"},
     "link_use": {"src": "int32", "dst": "int32", "start_ns": "int64", "end_ns": "int64", "bytes": "int64"},
 }
+ROOFLINE = ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity")
+"""The further columns of ``ranks`` of a run with a roofline."""
 _KINDS = "iub"  # NumPy kinds: signed integers, unsigned integers and booleans
 _NS_BEYOND = 1 << 63
 MANY_NODES = 1 << 18

@@ -18,7 +18,7 @@ from .. import engine
 from .._experiment import Detail, Experiment
 from .._framed import PairIndex, changed_rows, rows_coded, turns, typed
 from .._node_tables import RecordedNodes, calls_of_all, nodes_of_all
-from .._result import COLUMNS, MANY_NODES, Result, empty_columns
+from .._result import COLUMNS, MANY_NODES, ROOFLINE, Result, empty_columns
 from .._sync_points import with_measured_waits
 from .._traits import about_backend, backends_that
 from ..config import Fabric
@@ -146,8 +146,7 @@ def result_of(experiment: Experiment, output: Any) -> Result:
         # Compute bound, compute utilisation and memory utilisation are fractions of the time of
         # compute nodes, where ASTRA-sim prints percentages. Operation intensity is in operations
         # per byte.
-        for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
-            ranks[name] = getattr(output, f"rank_{name}")
+        ranks |= {name: getattr(output, f"rank_{name}") for name in ROOFLINE}
     result = Result(
         backend=experiment.backend,
         makespan_ns=int(output.makespan_ns),

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from ._values import refuse_unknown as refuse_unknown
     from ._values import reported_at as reported_at
     from ._values import shown as shown
+    from ._values import string as string
     from ._values import typed_fields as typed_fields
     from ._values import whole as whole
     from ._values import wrong as wrong

@@ -287,8 +287,8 @@ class NetworkConfig:
             links=read_links(data.get("links"), where),
             packet=PacketPart.from_mapping(data["packet"], where) if "packet" in data else None,
             tcp=TcpPart.from_mapping(data["tcp"], where) if "tcp" in data else None,
-            devices=values.texts(data.get("devices", []), f"{where}: 'devices'"),
-            assumptions=values.texts(data.get("assumptions", []), f"{where}: 'assumptions'"),
+            devices=values.strings(data.get("devices", []), f"{where}: 'devices'"),
+            assumptions=values.strings(data.get("assumptions", []), f"{where}: 'assumptions'"),
             logical="dimensions" in data
             and values.one_of((_LOGICAL,))(data["dimensions"], f"{where}: 'dimensions'") == _LOGICAL,
             failures=read_failures(data.get("failures"), data.get("devices", ()), where),

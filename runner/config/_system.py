@@ -172,11 +172,11 @@ def _attribute(key: str) -> str:
 def _convert(key: str, value: Any, where: str) -> Any:
     """Return *value* as the type of ASTRA-sim's *key*; *where* names both the file and the key."""
     if key in _TEXTS:
-        return values.text(value, where)
+        return values.string(value, where)
     if key in _PROGRAMS:
-        return values.texts(value, where)
+        return values.strings(value, where)
     if key in _CUSTOMS:
-        names = values.texts(value, where)
+        names = values.strings(value, where)
         if len(names) != 1:
             raise ConfigError(f"{where} must name exactly one custom algorithm, not {len(names)}.")
         return names
@@ -189,7 +189,7 @@ def _convert(key: str, value: Any, where: str) -> Any:
         return values.floating(value, where)
     if isinstance(default, str):
         return values.one_of(_ENGINE[key].words)(value, where)
-    return tuple(_algorithm(item, where) for item in values.texts(value, where))
+    return tuple(_algorithm(item, where) for item in values.strings(value, where))
 
 
 def _algorithm(name: str, where: str) -> str:

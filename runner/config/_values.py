@@ -141,14 +141,14 @@ def boolean(value: Any, where: str) -> bool:
     raise wrong(where, "true or false", value)
 
 
-def text(value: Any, where: str) -> str:
+def string(value: Any, where: str) -> str:
     """Return *value*, which must be a string."""
     if isinstance(value, str):
         return value
     raise wrong(where, "a string", value)
 
 
-def texts(value: Any, where: str) -> tuple[str, ...]:
+def strings(value: Any, where: str) -> tuple[str, ...]:
     """Return *value*, which must be a list of strings, as a tuple."""
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
         return tuple(value)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ...converter import NodeType, Workload
 from ...errors import BackendError
 from ...support import count_text, duration_text, share_text
+from .._result import COLUMNS, ROOFLINE
 from ._coordinator import Measurement
 from ._hosts import Place
 from ._wire import columns_from_wire
@@ -24,10 +25,7 @@ _TIMES = {
     "sent": ("posted_ns", "begun_ns", "sent_ns"),
     "received": ("begun_ns", "received_ns"),
 }
-_STATISTICS = (
-    "finish_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns", "copy_ns", "exposed_copy_ns",
-)  # fmt: skip
-_ROOFLINE = ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity")
+_STATISTICS = [name for name in COLUMNS["ranks"] if name != "rank"]
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -70,7 +68,7 @@ class MeasuredTables:
             finish = clock.corrected(np.array([figures["finish_ns"]]), self._measurement.start_ns)
             row = {"rank": rank} | {name: int(figures[name]) for name in _STATISTICS}
             rows.append(
-                row | {"finish_ns": int(finish[0])} | {name: float(figures[name]) for name in _ROOFLINE}
+                row | {"finish_ns": int(finish[0])} | {name: float(figures[name]) for name in ROOFLINE}
             )
         table: pd.DataFrame = pd.DataFrame(rows)
         return table

@@ -15,7 +15,7 @@ from ...errors import ConfigError, UsageError, did_you_mean
 from ...support import share_text
 from ...support.documents import read_yaml
 from ..chips import Chip, chip_of_device, find_chip, list_chips
-from ..config import NetworkConfig, SystemConfig, accelerators_of, list_presets
+from ..config import NetworkConfig, SystemConfig, accelerators_of, list_presets, read_keys, string
 from ._setting import usual_network
 
 _NUMBER_FIRST = re.compile(r"(?P<count>\d{1,30})[^0-9a-z]*(?:x[^0-9a-z]*)?(?P<chip>[a-z][a-z0-9-]*)")
@@ -209,11 +209,7 @@ def _machine_of_file(file: Path) -> Machine:
     if "chip" not in data:
         network = NetworkConfig.find(file)
         return Machine(file.name, chip_of_network(network), network, network_file=str(file))
-    for key, value in data.items():
-        if key not in _KEYS:
-            raise ConfigError(f"{file}: unknown key '{key}'{did_you_mean(str(key), _KEYS)}")
-        if not isinstance(value, str):
-            raise ConfigError(f"{file}: '{key}' must be a name or a file, not {value!r}.")
+    data = read_keys(data, dict.fromkeys(_KEYS, string), str(file))
     if "network" not in data:
         raise ConfigError(f"{file}: the key 'network' is missing; add the name of a preset, or a file.")
     chip = find_chip(_next_to(file, data["chip"], list_chips()))

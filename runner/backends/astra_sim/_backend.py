@@ -18,7 +18,7 @@ from ....support import bytes_text
 from ..._experiment import Experiment
 from ..._result import Result
 from ..._traits import about_backend
-from ...config import Fabric
+from ...config import Fabric, read_keys, string
 from .._base import Progress
 from .._process import (
     ASTRA_SIM,
@@ -124,15 +124,8 @@ def _why_not(kind: str, variables: Mapping[str, str]) -> str:
 def _settings(variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the ``astra-sim`` part of the user's ``backends.yml``."""
     path, part = read_user_file(ASTRA_SIM, variables)
-    if part is None:
-        return {}
-    allowed = ("home", *KINDS)
-    if not isinstance(part, dict) or not all(isinstance(value, str) for value in part.values()):
-        raise ConfigError(f"{path}: 'astra-sim' must map {', '.join(allowed)} to paths; correct it.")
-    for key in part:
-        if key not in allowed:
-            raise ConfigError(f"{path}: 'astra-sim' cannot have the key '{key}'{did_you_mean(key, allowed)}")
-    return part
+    keys = dict.fromkeys(("home", *KINDS), string)
+    return {} if part is None else read_keys(part, keys, f"{path}: 'astra-sim'")
 
 
 def _candidates(

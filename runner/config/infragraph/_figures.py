@@ -16,8 +16,8 @@ from .._values import (
     read_keys,
     reported_at,
     shown,
-    text,
-    texts,
+    string,
+    strings,
     whole,
     wrong,
 )
@@ -56,8 +56,8 @@ def read_options(data: Mapping[str, Any], where: str) -> Options:
             str(name): _default(default, f"{place} of '{name}'")
             for name, default in mapping_of(value or {}, place).items()
         },
-        "without": lambda value, place: texts(value or [], place),
-        "ranks": text,
+        "without": lambda value, place: strings(value or [], place),
+        "ranks": string,
         "rank-forwarding": boolean,
     }
     given = {key: read(data[key], f"{where}: '{key}'") for key, read in readers.items() if key in data}
