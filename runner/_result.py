@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import StudyError
 from ..support import count_text, duration_text, load_json, new_folder, writing
 from ..support.table import Columns, ParquetFile, Table, TableField, frame_of
-from ._checksums import refuse_damaged, write_checksums
+from ._checksums import CHECKSUMS_FILE, refuse_damaged, write_checksums
 from ._framed import rows_of
 from ._node_tables import SavedNodes, calls_of_all, nodes_of_all, write_table
 from ._notebook import block, html_table
@@ -78,6 +78,7 @@ _MAX_NOTES = 4
 # Columns that results of version 0.2 lack. In these results, the table of ranks counts copies as
 # computation.
 _SINCE_0_3 = ("copy_ns", "exposed_copy_ns")
+_WITHOUT_CHECKSUMS = ("0.1.", "0.2.")  # versions whose results have no checksums
 # Tables that only some backends fill. Empty optional tables are not written.
 _OPTIONAL = ("flows", "link_use")
 
@@ -226,6 +227,7 @@ class Result:
             head = load_json(source / "result.json")
             tables: dict[str, Any] = {name: _read_table(source, name) for name in COLUMNS if name != "nodes"}
             backend, provenance = head["backend"], _provenance(head["provenance"])
+            _refuse_without_checksums(source, provenance)
             makespan_ns = _makespan_ns(head["makespan_ns"])
             nodes = _saved_nodes(source)
             is_small = nodes.num_rows < MANY_NODES
@@ -237,6 +239,17 @@ class Result:
                 f"The result in {source} is missing or damaged ({error}); delete the folder and run it again."
             ) from error
         return cls(backend, makespan_ns, **tables, provenance=provenance)
+
+
+def _refuse_without_checksums(source: Path, provenance: Mapping[str, Any]) -> None:
+    """Raise `StudyError` if the checksums are missing of a result that was saved with them."""
+    versions = provenance.get("versions")
+    version = str(versions.get("chakrascope", "")) if isinstance(versions, dict) else ""
+    if version and not version.startswith(_WITHOUT_CHECKSUMS) and not (source / CHECKSUMS_FILE).exists():
+        raise StudyError(
+            f"{source / CHECKSUMS_FILE} is missing, so damage of the result cannot be detected. Next: "
+            "restore the file, or delete the folder and run it again."
+        )
 
 
 def _of_all_ranks(tables: Mapping[str, Columns | Table]) -> dict[str, Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -163,3 +164,12 @@ def make_captured_study(folder, data_dir):
     import_item(study, folder / "from", item.id, "mlp", lambda _done, _total: None)
     experiment = prepare(study.workload("mlp"), "default", None, backend="replay")
     return study, study.add_run(experiment, get_backend("replay").run(experiment), workload="mlp")
+
+
+def as_version_0_2(folder: Path) -> None:
+    """Change the saved result in *folder* to one of version 0.2, which has no checksums."""
+    (folder / "SHA256SUMS").unlink()
+    file = folder / "result.json"
+    head = json.loads(file.read_text(encoding="utf-8"))
+    head["provenance"]["versions"] = {"chakrascope": "0.2.0"}
+    file.write_text(json.dumps(head), encoding="utf-8")

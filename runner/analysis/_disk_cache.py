@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...converter import Workload
 from ...support import code_version, load_json, new_file, write_file
 from ...support.table import CodedColumns, ParquetFile, ParquetWriter, TextColumn
@@ -31,7 +33,7 @@ def cached_table(file: Path, inputs: list[Path], make: Callable[[], CodedColumns
     except _DAMAGES:
         columns = make()
     with suppress(OSError):
-        _write(file, stamp, columns)
+        _write(file, [*stamp, _columns_digest(columns)], columns)
     return columns
 
 
@@ -74,6 +76,22 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
+def _columns_digest(columns: CodedColumns) -> str:
+    digest = hashlib.sha256()
+    for name, column in columns.items():
+        values, texts = column, None
+        if _is_text(column):
+            coded = (column if isinstance(column, TextColumn) else TextColumn.of(column)).compact()
+            values, texts = coded.numbers, coded.texts
+        digest.update(json.dumps([name, str(values.dtype), len(values), texts]).encode())
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()
+
+
+def _is_text(column: Any) -> bool:
+    return isinstance(column, TextColumn) or column.dtype == object
+
+
 def _stamp(files: list[Path]) -> list[Any]:
     return [code_version(), *([file.name, *_state(file)] for file in files)]
 
@@ -87,10 +105,7 @@ def _state(path: Path) -> list[int]:
 
 
 def _write(file: Path, stamp: list[Any], columns: CodedColumns) -> None:
-    kinds = {
-        name: "text" if isinstance(column, TextColumn) or column.dtype == object else column.dtype.name
-        for name, column in columns.items()
-    }
+    kinds = {name: "text" if _is_text(column) else column.dtype.name for name, column in columns.items()}
     with (
         new_file(file, sync=False) as temporary,
         ParquetWriter(temporary, kinds, json.dumps(stamp)) as writer,
@@ -101,6 +116,10 @@ def _write(file: Path, stamp: list[Any], columns: CodedColumns) -> None:
 def _read(file: Path, stamp: list[Any]) -> CodedColumns:
     """Read the columns in *file*; raises one of `_DAMAGES`, also if *stamp* does not match."""
     cache = ParquetFile(file)
-    if cache.note != json.dumps(stamp):
+    *made_of, digest = json.loads(cache.note)
+    if made_of != stamp:
         raise ValueError("it was made from other files")
-    return {name: cache.read_encoded(name, range(len(cache.rows))) for name in cache.kinds}
+    columns = {name: cache.read_encoded(name, range(len(cache.rows))) for name in cache.kinds}
+    if digest != _columns_digest(columns):
+        raise ValueError("its values were changed")
+    return columns

@@ -10,11 +10,12 @@ import command_line
 import et
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from processes import files_up_to
-from studies import make_study
+from studies import as_version_0_2, make_study
 from workloads import coll, comp, workload
 
 from chakrascope.cli import main as cli_main
@@ -145,7 +146,7 @@ def run(tmp_path_factory):
     run_id = study.add_run(experiment, simulate(job, SystemConfig(), NetworkConfig.preset("ring-2")))
     study.import_workload(prefix)
     # As version 0.2 wrote it, without checksums: what is behind them has to notice by itself.
-    (study.path / "runs" / run_id / "SHA256SUMS").unlink()
+    as_version_0_2(study.path / "runs" / run_id)
     files = [study.path / "study.json"]
     files += [study.path / "runs" / run_id / f"{name}.json" for name in ("run", "experiment", "result")]
     return study, {file: json.loads(file.read_text()) for file in files}
@@ -444,8 +445,8 @@ def test_a_job_store_without_its_end_is_named(study, missing_bytes):
 def test_another_makespan_is_named_by_every_command(study, name, checked, capsys):
     file = folder_of(study) / name
     file.write_text(json.dumps(json.loads(file.read_text()) | {"makespan_ns": 1}))
-    if not checked:  # as version 0.2 wrote it
-        (folder_of(study) / "SHA256SUMS").unlink()
+    if not checked:
+        as_version_0_2(folder_of(study))
     for command in ("summary", "critical-path", "doctor"):
         with pytest.raises(SystemExit):
             cli_main([command, str(study.path)])
@@ -497,8 +498,17 @@ def test_a_damaged_note_is_a_finding_and_gives_way_to_a_new_label(study):
     assert (info.label, info.note) == ("again", "")
 
 
-def test_results_of_earlier_versions_are_a_note(study):
+def test_a_result_without_its_checksums_is_refused(study):
     (folder_of(study) / "SHA256SUMS").unlink()
+    file = folder_of(study) / "links.parquet"
+    pyarrow.parquet.write_table(pyarrow.parquet.read_table(file).slice(1), file)
+    with pytest.raises(StudyError, match="SHA256SUMS is missing"):
+        study.result()
+    assert "SHA256SUMS is missing" in errors(study)[0]
+
+
+def test_results_of_earlier_versions_are_a_note(study):
+    as_version_0_2(folder_of(study))
     assert [finding.cause for finding in check_study(study) if finding.severity == "note"] == [
         f"1 run has no checksums, which version 0.3 introduced: {folder_of(study).name}."
     ]

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 from studies import LAYERS, analysis_of, study_of
 from workloads import coll, comp, workload
@@ -1968,6 +1969,22 @@ def test_a_damaged_kept_answer_is_made_again(tmp_path, text):
     before = run.summary.to_json()
     run.study.cache_file(run.info.id, "advice.json").write_text(text)
     assert analyse_run(run.study).summary.to_json() == before
+
+
+def test_a_cached_path_with_other_values_is_computed_again(tmp_path):
+    run = run_in_study(tmp_path, launched(stall_ns=5 * MS))
+    expected = run.path.segments
+    file = run.study.cache_file(run.info.id, "critical-path.parquet")
+    table = pyarrow.parquet.read_table(file)
+    changed = 0
+    for number, field in enumerate(table.schema):
+        if not pyarrow.types.is_integer(field.type):
+            continue
+        other = pyarrow.array(table.column(number).to_numpy() + 1).cast(field.type)
+        pyarrow.parquet.write_table(table.set_column(number, field, other), file)  # with the same stamp
+        pd.testing.assert_frame_equal(analyse_run(run.study).path.segments, expected)
+        changed += 1
+    assert changed > 3
 
 
 def test_json_holds_causes_and_advice_with_their_place():

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packets import case_network, case_system, case_workload, read_cases, star
+from studies import as_version_0_2
 from workloads import coll, comp, recv, send, workload
 
 from chakrascope.converter import CollectiveType
@@ -190,8 +191,8 @@ def test_run_has_causes_links_and_packet_facts(tmp_path):
     loaded = Result.load(tmp_path / "run")
     for name in ("links", "flows", "link_use"):
         assert getattr(loaded, name).equals(getattr(result, name))
-    for file in ("flows.parquet", "SHA256SUMS"):  # as results of 0.1
-        (tmp_path / "run" / file).unlink()
+    (tmp_path / "run" / "flows.parquet").unlink()
+    as_version_0_2(tmp_path / "run")
     assert Result.load(tmp_path / "run").flows.empty
 
 
