@@ -51,10 +51,12 @@ __all__ = [
     "WorkloadError",
     "WorkloadFormatError",
     "did_you_mean",
+    "misspelling",
 ]
 
 
 _LONGEST_MESSAGE = 2_000
+_MAX_SPELLED = 60
 _MAX_NAMES = 40
 _SIZED = re.compile(r"(?P<family>.+?)-(?P<size>\d{1,6}(x\d{1,6})*)")
 _MEASURED = re.compile(r"(?P<family>.+?)-\d[\d.x]*[bmt]?")  # names such as llama3-8b
@@ -257,3 +259,17 @@ def did_you_mean(wrong: str, allowed: Iterable[str], listed_by: str = "") -> str
         return f"{hint} `{listed_by}` lists all."
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return f"{hint} Allowed: {', '.join(names[:_MAX_NAMES])}{more}."
+
+
+def misspelling(keys: Iterable[str], known: Iterable[str]) -> str:
+    """Return the end of an error about the first of *keys* that is an absent name of *known*, misspelled.
+
+    Returns "" if there is none. Files of other tools may have keys beyond *known*, but the value of a
+    misspelled key would silently be replaced by a default.
+    """
+    given, names = set(keys), set(known)
+    for key in sorted(given - names):
+        hint = did_you_mean(key[:_MAX_SPELLED], names - given)
+        if "did you mean" in hint:
+            return f"there is no {key!r}{hint}"
+    return ""

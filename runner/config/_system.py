@@ -241,7 +241,13 @@ class MemoryConfig:
         readers |= dict.fromkeys(_NUMBERS, values.integer)
         known = {key: readers[key](data[key], f"{where}: '{key}'") for key in data if key in readers}
         unknown = {key: data[key] for key in data if key not in readers}
-        return cls(**{_attribute(key): value for key, value in known.items()}, unknown=unknown, where=where)
+        read = cls(**{_attribute(key): value for key, value in known.items()}, unknown=unknown, where=where)
+        unused = next((key for key in _NUMBERS if key in data), None)
+        if unused and "memory-type" not in data:
+            raise ConfigError(
+                f"{where}: the key 'memory-type' is missing, without which '{unused}' has no effect; add it."
+            )
+        return read
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content for a remote-memory file, without zeros because an absent key means 0."""

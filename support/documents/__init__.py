@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ._documents import read_json as read_json
     from ._documents import read_text as read_text
     from ._documents import read_yaml as read_yaml
+    from ._documents import refuse_unreadable as refuse_unreadable
     from ._documents import yaml_mapping as yaml_mapping
     from ._json import parse_json as parse_json
     from ._json import unique_keys as unique_keys

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -121,17 +122,30 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.012
 def read_text(path: Path, what: str) -> str:
     """Read the text file *path*, called *what* in errors."""
     try:
-        with open_file(path) as file:
+        with _opened(path, what) as file:
             content = file.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:  # an endless file such as /dev/zero
+        if len(content) > _MAX_BYTES:
             raise ConfigError(
                 f"The {what} {path} is larger than {_MAX_BYTES >> 20} MiB; is it the right file?"
             )
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except OSError as error:
-        raise ConfigError(f"The {what} {path} cannot be read ({error.strerror}); check the path.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"The {what} {path} is not text in UTF-8; is it the right file?") from error
+
+
+def refuse_unreadable(path: Path, what: str) -> None:
+    """Raise `ConfigError` if *path*, called *what*, is no file that can be read to its end."""
+    with _opened(path, what):
+        pass
+
+
+@contextlib.contextmanager
+def _opened(path: Path, what: str) -> Iterator[BufferedReader]:
+    try:
+        with open_file(path) as file:
+            yield file
+    except OSError as error:
+        raise ConfigError(f"The {what} {path} cannot be read ({error.strerror}); check the path.") from error
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:

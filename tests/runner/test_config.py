@@ -89,6 +89,7 @@ BY_LOADER = {
         ({"memory-type": "MEMORY_POL"}, "did you mean 'MEMORY_POOL'"),
         ({"remote-memory-bw": 3}, r"wrong: .*did you mean 'remote-mem-bw'"),
         ({"remote-mem-bw": 6.5}, "whole number, not 6.5"),
+        ({"remote-mem-bw": 6}, "'memory-type' is missing, without which 'remote-mem-bw' has no effect"),
         ('{"num-nodes": 3, "num-nodes": 3}', "'num-nodes' occurs twice"),
     ],
     load_groups: [

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....errors import ConfigError, did_you_mean
 from ....support import load_plugin, plugin_names
-from ....support.documents import read_json, read_yaml
+from ....support.documents import read_json, read_yaml, refuse_unreadable
 from .._values import shown
 
 _BLUEPRINTS, _FILES = "blueprints", "network_files"
@@ -27,7 +27,7 @@ def read_network(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     if looks_like_infragraph(data):
         from ._network import network_mapping  # noqa: PLC0415 - most networks are none
 
-        return network_mapping(data, str(path), options)
+        return network_mapping(data, str(path), options, str(path))
     if "infragraph" in data:
         return _described(data, path, options)
     used = [key for key in (*OPTION_KEYS, *options) if key in data or key in options]
@@ -41,6 +41,7 @@ def _content(path: Path) -> dict[str, Any]:
     if suffix == "json":
         return read_json(path, "network configuration")
     if suffix not in _YAML and suffix in plugin_names(_FILES):
+        refuse_unreadable(path, "network configuration")  # a plug-in would wait for a named pipe
         content: dict[str, Any] = load_plugin(_FILES, suffix)(path)
         return content
     return read_yaml(path, "network configuration")
@@ -66,9 +67,8 @@ def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) 
         raise ConfigError(f"{where} is not an InfraGraph: it has neither 'instances' nor 'components'.")
     own = {key: data[key] for key in OPTION_KEYS if key in data}
     defaults = _merged(own.get("link-defaults"), options.get("link-defaults"))
-    made = network_mapping(
-        inner, where, own | dict(options) | ({"link-defaults": defaults} if defaults else {})
-    )
+    own |= dict(options) | ({"link-defaults": defaults} if defaults else {})
+    made = network_mapping(inner, where, own, str(path))
     made["assumptions"] = [*remarks, *made["assumptions"]]
     beside = {key: value for key, value in data.items() if key not in OPTION_KEYS}
     if any(key in beside for key in _DIMENSIONS):

@@ -20,21 +20,27 @@ _MAX_DEVICES = 65_000  # the limit of a packet-level network
 _SHOWN = 4
 
 
-def network_mapping(data: Mapping[str, Any], where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def network_mapping(
+    data: Mapping[str, Any], where: str, options: Mapping[str, Any], options_from: str
+) -> dict[str, Any]:
     """Return the network mapping for the InfraGraph *data*.
 
     The mapping has the four keys of the dimensions, ``links``, ``devices`` (device names) and
     ``assumptions``, and ``dimensions: logical`` if no dimensions could be proved. *options* are the keys of
-    `OPTION_KEYS`. Raises `ConfigError` for missing or wrong values in either.
+    `OPTION_KEYS`. Raises `ConfigError` for missing or wrong values in either, naming *where* or
+    *options_from*.
     """
     infrastructure = read(data, where)
-    chosen = read_options(options, where)
-    return _Network(infrastructure, expand(infrastructure, where), chosen, where).mapping()
+    chosen = read_options(options, options_from)
+    network = _Network(infrastructure, expand(infrastructure, where), chosen, where, options_from)
+    return network.mapping()
 
 
 class _Network:
-    def __init__(self, infrastructure: Infrastructure, graph: Graph, options: Options, where: str) -> None:
-        self._where = where
+    def __init__(
+        self, infrastructure: Infrastructure, graph: Graph, options: Options, where: str, options_from: str
+    ) -> None:
+        self._where, self._options_from = where, options_from
         self._options = options
         self._infrastructure = infrastructure
         self._nodes = graph.nodes
@@ -77,9 +83,9 @@ class _Network:
     def _check_defaults(self, graph: Graph) -> None:
         """Raise `ConfigError` if the user's defaults name an unknown link."""
         links = {name for line in graph.lines for name in (line.kind.name, full_name(line))}
-        check_names(self._options.defaults, {*links, "*"}, "link-defaults", self._where)
+        check_names(self._options.defaults, {*links, "*"}, "link-defaults", self._options_from)
         parts = {name for node in graph.nodes for name in _names(node)}
-        check_names(self._options.without, links | parts, "without", self._where)
+        check_names(self._options.without, links | parts, "without", self._options_from)
 
     def _without(self, lines: Sequence[Line]) -> list[Line]:
         """Return the lines without the links and components that the user leaves out."""

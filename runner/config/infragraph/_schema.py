@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from ....errors import ConfigError
+from ....errors import ConfigError, misspelling
 from .._values import is_number, mapping_of, one_of, shown, whole, wrong
 
 CHOICES = ("custom", "device", "cpu", "xpu", "nic", "memory", "port", "switch")
@@ -19,6 +19,16 @@ SCHEMES = ("one2one", "many2many", "ring")
 MOST = 1_000_000  # limit on components, instances and links, above which a count must be a mistake
 _BITS = {"gigabits_per_second": 10**9, "gigabytes_per_second": 8 * 10**9}
 _TRANSFERS = "gigatransfers_per_second"
+_DEVICE = ("name", "description", "components", "links", "edges")
+_KEYS = {
+    "devices": _DEVICE,
+    "components": ("name", "description", "count", "choice", *CHOICES),
+    "links": ("name", "description", "physical"),
+    "edges": ("ep1", "ep2", "scheme", "link"),
+    "instances": ("name", "description", "device", "count"),
+    "nodes": ("name", "attributes"),
+    "attributes": ("attribute", "value"),
+}
 _PICOSECONDS = {"ms": 10**9, "us": 10**6, "ns": 1000}
 
 
@@ -91,7 +101,8 @@ def read(data: Mapping[str, Any], where: str) -> Infrastructure:
     Raises `ConfigError`, naming *where* and the key, for missing values and wrong types.
     """
     annotations = mapping_of(data.get("annotations") or {}, f"{where}: 'annotations'")
-    inner = mapping_of(data.get("infrastructure", data), f"{where}: 'infrastructure'")
+    keys = (*_DEVICE, "devices", "instances", "infrastructure", "annotations")
+    inner = _spelled(data.get("infrastructure", data), keys, f"{where}: 'infrastructure'")
     if "components" in inner:
         device = _device(inner, where)
         inner = {"name": device.name, "instances": [{"name": device.name, "device": device.name, "count": 1}]}
@@ -152,7 +163,7 @@ def _instance(data: Mapping[str, Any], where: str) -> Instance:
 def _link(data: Mapping[str, Any], where: str) -> LinkKind:
     name = _text(data, "name", where)
     place = f"{where}: the link '{name}'"
-    physical = mapping_of(data.get("physical") or {}, f"{place}: 'physical'")
+    physical = _spelled(data.get("physical") or {}, ("bandwidth", "latency"), f"{place}: 'physical'")
     bandwidth = _choice(physical.get("bandwidth"), (*_BITS, _TRANSFERS), f"{place}: 'bandwidth'")
     latency = _choice(physical.get("latency"), tuple(_PICOSECONDS), f"{place}: 'latency'")
     rate = transfers = delay = None
@@ -171,7 +182,7 @@ def _choice(data: Any, units: Sequence[str], where: str) -> tuple[str, Fraction]
     """Return the unit and exact value of the number in *data*, or None if there is none."""
     if data is None:
         return None
-    values = mapping_of(data, where)
+    values = _spelled(data, ("choice", *units), where)
     unit = values.get("choice", next((key for key in units if values.get(key) is not None), None))
     if unit is None:
         return None
@@ -196,7 +207,7 @@ def _edges(data: Mapping[str, Any], where: str, outer: str) -> tuple[Edge, ...]:
 
 
 def _endpoint(data: Any, where: str, outer: str) -> str:
-    endpoint = mapping_of(data, where)
+    endpoint = _spelled(data, (outer, "component"), where)
     component = _text(endpoint, "component", where)
     if outer == "device" and endpoint.get("device") is None:
         return component
@@ -228,7 +239,16 @@ def _entries(data: Mapping[str, Any], key: str, where: str) -> list[tuple[str, M
     if not isinstance(entries, (list, tuple)):
         raise wrong(f"{where}: '{key}'", "a list", entries)
     places = (f"{where}: {key}[{number}]" for number in range(len(entries)))
-    return [(place, mapping_of(entry, place)) for place, entry in zip(places, entries, strict=True)]
+    return [(place, _spelled(entry, _KEYS[key], place)) for place, entry in zip(places, entries, strict=True)]
+
+
+def _spelled(data: Any, known: Sequence[str], where: str) -> Mapping[str, Any]:
+    """Return the mapping *data*, or raise `ConfigError` for a misspelling of a *known* key."""
+    given = mapping_of(data, where)
+    mistake = misspelling(map(str, given), known)
+    if mistake:
+        raise ConfigError(f"{where}: {mistake}")
+    return given
 
 
 def _text(data: Mapping[str, Any], key: str, where: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from xml.parsers import expat
 
-from ....errors import ConfigError, did_you_mean
+from ....errors import ConfigError, did_you_mean, misspelling
 from .._model import (
     MAX_COUNT,
     MESSAGE_OPS,
@@ -150,6 +150,16 @@ _SLOT_BYTES = {"Simple": 1 << 21, "LL": 1 << 15, "LL128": 576_000}
 _TEXT_AFTER = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 # TACCL writes elements <copy> into a <gpu>, which MSCCL's executor ignores.
 _PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb", "copy": "gpu"}
+_ATTRIBUTES = {
+    "algo": {
+        *("name", "proto", "nchannels", "nchunksperloop", "ngpus", "coll", "inplace", "outofplace"),
+        *("minBytes", "maxBytes"),
+    },
+    "gpu": {"id", "i_chunks", "o_chunks", "s_chunks"},
+    "tb": {"id", "send", "recv", "chan"},
+    "step": {"s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "depid", "deps", "hasdep"},
+    "copy": set(),
+}
 
 
 @dataclass
@@ -305,6 +315,8 @@ def _parse(content: bytes, source: str) -> _Element:
         require(
             steps <= MAX_OPS, f"{source}: there are more than {MAX_OPS} steps; such a program is not read."
         )
+        wrong = misspelling(attributes, _ATTRIBUTES[tag])
+        require(not wrong, f"{source}, line {line}: in <{tag}>, {wrong}")
         element = _Element(tag, attributes, line, source)
         if tag != "copy":
             (stack[-1].children if stack else root).append(element)

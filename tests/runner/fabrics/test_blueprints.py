@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,12 @@ def blueprint(tmp_path: Path, name: str, **settings: object) -> NetworkConfig:
     described = {"infragraph": {"blueprint": name, **settings}, "link-defaults": EVERY}
     path.write_text(yaml.safe_dump(described), encoding="utf-8")
     return NetworkConfig.load(path)
+
+
+def test_a_named_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "nccl.xml")
+    with pytest.raises(ConfigError, match=r"nccl\.xml cannot be read \(it is a device or a named pipe"):
+        NetworkConfig.load(tmp_path / "nccl.xml")
 
 
 @pytest.mark.parametrize("name", BLUEPRINTS)

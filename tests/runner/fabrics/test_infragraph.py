@@ -6,11 +6,17 @@ The samples in ``tests/data/runner/infragraph`` are blueprints of the package ``
 
 from __future__ import annotations
 
+import functools
+import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
@@ -330,6 +336,8 @@ def test_saved_networks_are_the_same_when_read_again(name, tmp_path):
     assert NetworkConfig.load(tmp_path / f"{name}.yml") == network
 
 
+# Keys whose absence changes nothing, and keys of the tool that wrote the file.
+FREE = {"description", "type", "custom", "choice"}
 GONE = object()
 
 
@@ -398,6 +406,37 @@ def test_bad_files_are_refused_in_one_sentence(path, value, words, tmp_path):
         load(tmp_path, changed(path, value))
 
 
+def keys_of(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every key in *data*."""
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+        if isinstance(key, str):
+            yield (*path, key)
+        if isinstance(value, (dict, list)):
+            yield from keys_of(value, (*path, key))
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+@given(chance=st.randoms(use_true_random=False))
+@settings(max_examples=10, deadline=None)
+def test_misspelled_keys_are_refused(name, chance):
+    data = json.loads((SAMPLES / f"{name}.json").read_text(encoding="utf-8"))
+    path = chance.choice([each for each in keys_of(data) if each[-1] not in FREE])
+    inner = functools.reduce(lambda value, key: value[key], path[:-1], data)
+    place, wrong = chance.randrange(len(path[-1]) + 1), path[-1]
+    wrong = wrong[:place] + chance.choice("eqx_") + wrong[place:]
+    inner[wrong] = inner.pop(path[-1])
+    with pytest.raises(ConfigError):
+        described(data, DEFAULTS)
+
+
+def test_errors_of_options_name_their_own_file(tmp_path):
+    shutil.copy(SAMPLES / "dgx1.json", tmp_path / "machine.json")
+    network = {"infragraph": "machine.json", "link-defaults": {"*": {"bandwidth": "100Gb/s", "latency": 7}}}
+    (tmp_path / "net.yml").write_text(yaml.safe_dump(network))
+    with pytest.raises(ConfigError, match=r"net\.yml: 'latency' of|net\.yml: 'link-defaults'"):
+        NetworkConfig.load(tmp_path / "net.yml")
+
+
 def test_instances_without_devices_are_an_error():
     with pytest.raises(ConfigError, match=r"names the device 'server', but .* no 'devices'"):
         described({"instances": [{"name": "host", "device": "server", "count": 2}]})
@@ -413,8 +452,8 @@ def test_devices_nested_without_end_are_refused():
         described(data)
 
 
-def described(data: dict[str, Any]) -> dict[str, Any]:
-    return _network.network_mapping(data, "here", {})
+def described(data: dict[str, Any], options: dict[str, Any] | None = None) -> dict[str, Any]:
+    return _network.network_mapping(data, "here", options or {}, "here")
 
 
 def test_counts_that_multiply_are_refused():

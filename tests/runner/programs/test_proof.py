@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import re
+
 import pytest
 from differential import fault, judged, mutant, text_of
 from hypothesis import given, settings
@@ -19,10 +22,21 @@ from chakrascope.runner.programs import (
     inspect_program,
     nccl_choice,
     nccl_program,
+    parse_program,
     prove,
     read_program,
     write_msccl,
 )
+
+
+@given(chance=st.randoms(use_true_random=False))
+@settings(max_examples=20, deadline=None)
+def test_misspelled_attributes_of_msccl_are_refused(chance):
+    content = gzip.decompress(path_of("allgather_ring").read_bytes())
+    attribute = chance.choice([*re.finditer(rb' (\w{3,})="', content)])
+    place = chance.randrange(attribute.start(1), attribute.end(1))
+    with pytest.raises(ConfigError, match="did you mean"):
+        parse_program(content[:place] + b"q" + content[place:], "p.xml")
 
 
 @pytest.mark.parametrize("name", NAMES)
