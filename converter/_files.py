@@ -137,7 +137,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _not_the_trace(path: Path, error: Exception) -> TraceFormatError:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         head = file.read(8)
     for magic, tool in _OTHER_TOOLS.items():
         if head.startswith(magic):

@@ -41,6 +41,7 @@ from ..readers import (
     read_device_trace,
     read_flight_record,
     read_host_trace,
+    recorded_operations,
     unpacked,
 )
 from ..readers.logs import ranks_text, read_logs, which_logs
@@ -114,6 +115,10 @@ def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
             TIMES_ALONE,
             f"Find stragglers with `chakrascope diagnose {trace_set.path}`.",
         )
+        try:
+            recorded_operations(trace_set)
+        except TraceError as error:
+            yield Finding("error", str(trace_set.path), error.message, _CAPTURE_AGAIN)
 
 
 def _records_only_times(entry: RankEntry) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ._device_comms import parameters as parameters
     from ._device_comms import peer_to_peer as peer_to_peer
     from ._file_kinds import common_name as common_name
-    from ._file_kinds import damaged_trace as damaged_trace
+    from ._file_kinds import damaged_file as damaged_file
     from ._file_kinds import holds_traces as holds_traces
     from ._file_kinds import is_of_one_rank as is_of_one_rank
     from ._file_kinds import kind_and_tool as kind_and_tool
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ._file_kinds import worded_rank as worded_rank
     from ._file_sets import CAPTURE_FOLDER as CAPTURE_FOLDER
     from ._file_sets import HOST_DEVICES as HOST_DEVICES
-    from ._file_sets import NAMED_LIKE_TRACE as NAMED_LIKE_TRACE
+    from ._file_sets import NAMED_LIKE_RANK as NAMED_LIKE_RANK
     from ._file_sets import Files as Files
     from ._file_sets import RankTraces as RankTraces
     from ._file_sets import find_rank_traces as find_rank_traces

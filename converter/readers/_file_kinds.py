@@ -104,8 +104,8 @@ def missing_rank(traces: Mapping[int, Path]) -> int | None:
     return None if found and int(found[1]) > max(traces) else absent
 
 
-def damaged_trace(traces: Iterable[Path], others: Iterable[Path]) -> Path | None:
-    """Return the first of *others* that has the name pattern of *traces* but is no trace, or None."""
+def damaged_file(traces: Iterable[Path], others: Iterable[Path]) -> Path | None:
+    """Return the first of *others* named like the *traces* or logs of other ranks but neither, or None."""
     own = set(traces)
     patterns = {pattern for pattern in (common_name(path.name) for path in own) if RANK in pattern}
     for path in sorted(set(others) - own):
@@ -152,7 +152,7 @@ def _is_archive(path: Path) -> bool:
     headers.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             data = file.read(_HEAD_BYTES)
         if data.startswith(_ZIP_MAGICS):
             return True
@@ -263,7 +263,7 @@ _DAMAGES = (
 )
 _SYMBOLIC_LINK = 0o120000
 _FILE_KIND_BITS = 0o170000
-_OPENERS: dict[bytes, Callable[[Path], IO[bytes]]] = {
+_OPENERS: dict[bytes, Callable[[IO[bytes]], IO[bytes]]] = {
     b"\x1f\x8b": gzip.open,  # type: ignore[dict-item]
     b"BZh": bz2.open,
     b"\xfd7zXZ": lzma.open,
@@ -374,17 +374,18 @@ def _target(path: Path, folder: Path, name: str) -> Path:
 
 def _members(path: Path, stack: ExitStack, most: int) -> Iterator[tuple[str, bool, Callable[[], IO[bytes]]]]:
     """Yield each member's name, whether it is a file, and a function to open it; raise an error for links."""
-    with path.open("rb") as file:
-        head = file.read(6)
+    file = stack.enter_context(open_file(path))
+    head = file.read(6)
+    file.seek(0)
     if head.startswith(b"PK"):
-        yield from _zip_members(path, stack.enter_context(zipfile.ZipFile(path)))
+        yield from _zip_members(path, stack.enter_context(zipfile.ZipFile(file)))
         return
     opener = next((opener for magic, opener in _OPENERS.items() if head.startswith(magic)), None)
     if opener is None and kind_of(path) == "archive" and path.name.endswith(".zst"):
         raise UsageError(
             f"{path} is compressed with zstd. Unpack it with 'tar xf {path}' and give the folder."
         )
-    source = stack.enter_context(opener(path) if opener else path.open("rb"))
+    source = stack.enter_context(opener(file)) if opener else file
     # A header can announce gigabytes of names, which tarfile would read into memory.
     archive = stack.enter_context(tarfile.TarFile(fileobj=_Limited(source, most)))  # type: ignore[arg-type]
     for member in archive:

@@ -14,11 +14,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ...errors import UsageError
+from ...support import open_file
 from ...tracer import StepRange
 from ._file_kinds import (
     RANK,
     common_name,
-    damaged_trace,
+    damaged_file,
     indices_in_name,
     is_of_one_rank,
     kind_of,
@@ -33,11 +34,11 @@ from ._file_kinds import (
 CAPTURE_FOLDER = "capture_traces"
 """The folder's name in TraceLens's scripts for vLLM and SGLang."""
 
-NAMED_LIKE_TRACE = (
-    "is named like the trace of a rank, but is empty or damaged; copy it again, or remove it to leave out "
+NAMED_LIKE_RANK = (
+    "is named like the file of a rank, but is empty or damaged; copy it again, or remove it to leave out "
     "this rank"
 )
-"""The end of an error about a file that `damaged_trace` finds."""
+"""The end of an error about a file that `damaged_file` finds."""
 
 _JSON_NAMES = (".json", ".json.gz")
 _MAX_FILES = 20_000
@@ -164,9 +165,9 @@ def _listed(files: str, side: str) -> list[Path]:
         if not found:
             raise UsageError(f"{files} holds no {side} trace (.json or .json.gz). Check the folder.")
         others = [path for folder in {path.parent for path in found} for path in folder.iterdir()]
-        damaged = damaged_trace(found, others)
+        damaged = damaged_file(found, others)
         if damaged is not None:
-            raise UsageError(f"{damaged} {NAMED_LIKE_TRACE}.")
+            raise UsageError(f"{damaged} {NAMED_LIKE_RANK}.")
     else:
         found = [Path(name) for name in glob.glob(files)]
     found.sort()
@@ -248,9 +249,13 @@ def glob_expression(pattern: str) -> str:
 
 
 def _refuse(path: Path, side: str) -> None:
-    """Raise `UsageError` if a file is missing or an archive."""
-    if not path.is_file():
-        raise UsageError(f"The {side} trace {path} does not exist. Check the name.")
+    """Raise `UsageError` if a file cannot be opened or is an archive."""
+    try:
+        open_file(path).close()
+    except OSError as error:
+        raise UsageError(
+            f"The {side} trace {path} cannot be opened ({error.strerror}). Next: check the name."
+        ) from None
     if kind_of(path) == "archive":
         raise UsageError(
             f"{path} is an archive, not a trace. Next: give only the archive, without other files or a "

@@ -52,6 +52,14 @@ def test_a_recording_of_all_steps_lacks_no_traces(tmp_path):
     assert f"chakrascope diagnose {tmp_path}" in finding.remedy
 
 
+@pytest.mark.parametrize("content", [b"", b"{}", None])
+def test_a_damaged_recording_of_all_steps_is_an_error(tmp_path, content):
+    folder = recording(tmp_path, [part(rank, [(1, 20, 40, 10, 5, 78)] * 3) for rank in (0, 1)])
+    file = folder / "rank1.steps.json.gz"
+    file.write_bytes(file.read_bytes()[:-9] if content is None else content)
+    assert [finding.severity for finding in doctor(folder)] == ["error", "note"]
+
+
 def test_a_truncated_file_is_named(trace_set):
     path = trace_set / "rank1.host.json.gz"
     path.write_bytes(path.read_bytes()[:1000])
@@ -188,7 +196,7 @@ def test_traces_of_others_are_looked_over_and_what_they_lack_is_noted(data_dir):
     assert "Linked traces were converted" in _notes(doctor(folder / "linked"))
 
 
-def test_damaged_traces_of_others_are_all_named(data_dir, tmp_path):
+def test_damaged_files_of_others_are_all_named(data_dir, tmp_path):
     for rank in range(2):
         whole = (data_dir / "converter" / "mlp_2" / f"rank{rank}.device.json.gz").read_bytes()
         (tmp_path / f"rank{rank}.json.gz").write_bytes(whole[:-100])

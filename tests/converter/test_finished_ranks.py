@@ -163,7 +163,7 @@ def test_changed_or_damaged_rank_is_converted_again(pattern, expected, tmp_path,
     assert files(output.parent).keys() == expected.keys()
 
 
-def test_a_damaged_trace_costs_no_other_rank(pattern, expected, tmp_path, made, capsys):
+def test_a_damaged_file_costs_no_other_rank(pattern, expected, tmp_path, made, capsys):
     path = tmp_path / "traces" / "rank2.json"
     whole, times = path.read_bytes(), path.stat()
     study = tmp_path / "study"

@@ -185,6 +185,12 @@ def test_a_named_pipe_is_refused_instead_of_waited_for(tmp_path, name, _, read):
         read(tmp_path / name)
 
 
+def test_a_named_pipe_given_as_a_trace_is_called_one(tmp_path):
+    os.mkfifo(tmp_path / "rank0.json")
+    with pytest.raises(UsageError, match=r"rank0\.json cannot be opened \(it is a device or a named pipe"):
+        convert_files(device_trace=str(tmp_path / "rank0.json"))
+
+
 @given(st.binary(max_size=300))
 @example(b"PK\x05\x06")
 @settings(max_examples=25, deadline=None)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import pickle
 import tarfile
 
@@ -205,6 +206,22 @@ def test_a_job_whose_log_is_cut_off_is_converted(tmp_path, job):
     assumptions = " ".join(convert_logs([folder]).metadata["assumptions"])
     assert "line 16 of host0-pid100.log is cut off" in assumptions
     assert "3 records of collectives after the end of some rank's log were left out" in assumptions
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"-1", bytes(500), b"PK", None])
+def test_a_damaged_log_among_others_is_named(tmp_path, job, content):
+    file = job.write(tmp_path / "logs") / "nccl_trace_rank_2.json"
+    file.unlink()
+    os.mkfifo(file) if content is None else file.write_bytes(content)
+    with pytest.raises(TraceFormatError, match=r"nccl_trace_rank_2\.json is named like the file of a rank"):
+        read_logs([tmp_path / "logs"])
+
+
+def test_a_record_without_an_operation_is_counted(tmp_path, job):
+    log = next((job.write(tmp_path / "logs", "inspector")).iterdir())
+    log.write_text(log.read_text().replace('"coll_perf"', '"coll_pref"', 1))
+    notes = " ".join(read_logs([tmp_path / "logs"]).notes)
+    assert "records of unknown kinds were ignored: neither collective nor message (1)" in notes
 
 
 def test_truncated_flight_record_is_recognised_as_a_log(tmp_path, job):

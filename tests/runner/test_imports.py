@@ -362,8 +362,8 @@ def test_an_empty_trace_among_others_is_named(tmp_path, content):
     rank_traces(tmp_path / "job", (0, 1, 2), 3)
     (tmp_path / "job" / "rank1.pt.trace.json").write_bytes(content)
     (item,) = find_items(tmp_path / "job")
-    assert item.problem.startswith("rank1.pt.trace.json is named like the trace of a rank, but is empty")
-    with pytest.raises(UsageError, match=r"rank1.pt.trace.json is named like the trace of a rank"):
+    assert item.problem.startswith("rank1.pt.trace.json is named like the file of a rank, but is empty")
+    with pytest.raises(UsageError, match=r"rank1.pt.trace.json is named like the file of a rank"):
         convert_files(None, str(tmp_path / "job"))
     with pytest.raises(StudyError, match=r"cannot be read: rank1.pt.trace.json is named like"):
         study_of_traces([tmp_path / "job"])

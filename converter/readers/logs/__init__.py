@@ -16,7 +16,8 @@ from ....errors import TraceError, TraceFormatError, UsageError
 from ....support import load_plugin, plugin_names
 from ...chakra import CollectiveType, NodeType
 from .._communications import LibraryCollective
-from .._file_kinds import LOG_READERS, kind_and_tool, kind_of, stated_rank, unpacked
+from .._file_kinds import LOG_READERS, damaged_file, kind_and_tool, kind_of, stated_rank, unpacked
+from .._file_sets import NAMED_LIKE_RANK
 
 UNKNOWN = -1
 MAX_BYTES = 2**56
@@ -243,8 +244,10 @@ def read_logs(targets: Sequence[str | Path]) -> Logs:
     with ExitStack() as stack:
         kinds: set[str] = set()
         of_tool: dict[str, list[Path]] = defaultdict(list)
+        found: list[Path] = []
         for target in targets:
             for path in _opened(Path(target), stack, archives):
+                found.append(path)
                 kind, tool = kind_and_tool(path)
                 kinds.add(kind)
                 if tool:
@@ -269,6 +272,8 @@ def read_logs(targets: Sequence[str | Path]) -> Logs:
                 f"{place} contains logs from {tools}. Next: give the logs of one tool at a time."
             )
         tool, paths = of_tool.popitem()
+        if damaged := damaged_file(paths, found):
+            raise TraceFormatError(f"{damaged} {NAMED_LIKE_RANK}.")
         logs, notes = readers[tool].read(sorted(set(paths)))
         logs = [_with_place(log, archives) for log in logs]
     return _together(tool, readers[tool], place, logs, notes)
@@ -292,7 +297,7 @@ def _opened(target: Path, stack: ExitStack, archives: dict[str, str]) -> Iterato
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in islice(folder.rglob("*"), _MAX_FILES) if path.is_file())
+    return sorted(path for path in islice(folder.rglob("*"), _MAX_FILES) if not path.is_dir())
 
 
 def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:

@@ -181,8 +181,10 @@ def _take(reader: Reader, process: _Process, header: _Header, line: _Line) -> No
     elif line.p2p_perf is not None:
         op = _message(reader, header, line.p2p_perf)
         name = line.p2p_perf.p2p
-    else:
+    elif line.dump_stats is not None:
         return
+    else:
+        name = "neither collective nor message"
     if op is None:
         process.left_out[name] = process.left_out.get(name, 0) + 1
     else:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from ....converter.readers import (
     CAPTURE_FOLDER,
-    NAMED_LIKE_TRACE,
+    NAMED_LIKE_RANK,
     common_name,
-    damaged_trace,
+    damaged_file,
     holds_traces,
     host_ranks,
     is_of_one_rank,
@@ -233,9 +233,9 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
 
 def _trace_problem(devices: dict[int, Path], others: list[Path]) -> str:
     """Return why the traces *devices* cannot be imported, or ""; *others* are all files of the folder."""
-    damaged = damaged_trace(devices.values(), others)
+    damaged = damaged_file(devices.values(), others)
     if damaged is not None:
-        return f"{damaged.name} {NAMED_LIKE_TRACE}"
+        return f"{damaged.name} {NAMED_LIKE_RANK}"
     # A single rank represents all other ranks, regardless of its number.
     absent = missing_rank(devices) if len(devices) > 1 else None
     if absent is None:
