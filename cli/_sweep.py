@@ -237,6 +237,7 @@ def sweep_command(
         console.print_text(note, "bold yellow")
     if pairs:
         print_frame(pair_table(found.points), output_format, title=f"Sweep {found.name}, in pairs")
+        _print_errors(found.points, raised)
     else:
         found = replace(found, points=found.points.assign(caveats=" ".join(notes)))
         second = against or ("" if front else None)  # objective of the Pareto front; "": the default
@@ -246,6 +247,13 @@ def sweep_command(
         count = int((found.points["error"] == raised).sum())
         counted = "" if count == found.failed else f"{count} failed: "
         raise BackendError(f"No point of the sweep has a result: {counted}{raised}")
+
+
+def _print_errors(points: pd.DataFrame, raised: str | None) -> None:
+    """Print the errors of the failed *points* except *raised*, each with the number of its points."""
+    errors = points["error"][points["state"] == "failed"]
+    for error, count in errors[errors != raised].value_counts().items():
+        error_console.print_text(f"{count} failed: {error}", "red")
 
 
 def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[Any] | Range]:
@@ -344,9 +352,7 @@ def _print(
         order = f"by {least.removesuffix('_ns')}" if front is None else f"Pareto front{scale}"
         title = f"Sweep {found.name}, {order}"
         print_frame(_for_people(done, least, machines), "table", title=title, limit=_MAX_ROWS)
-    errors = found.points["error"][found.points["state"] == "failed"]
-    for error, count in errors[errors != raised].value_counts().items():
-        error_console.print_text(f"{count} failed: {error}", "red")
+    _print_errors(found.points, raised)
     more = f", {found.failed} failed" if found.failed else ""
     console.print_text(
         f"{found.simulated} simulated, {found.reused} from the cache{more}; all points are stored in "

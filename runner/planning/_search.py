@@ -88,6 +88,7 @@ SearchProgress = Callable[[str, int, int], None]
 """Callback with the current phase (``estimate`` or ``simulate``), the number done, and the total number."""
 
 _START, _ESTIMATES = "start.json", "estimates.txt"
+_ESTIMATES_OF_0_2 = "estimates.jsonl"  # had no checksums, and is no longer read
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +244,7 @@ def _begin(folder: Path, request: Request) -> None:
             f"The study already has another '{folder.name}'. Next: give the search another --name."
         )
     with writing(f"The sweep {folder}", StudyError):
+        (folder / _ESTIMATES_OF_0_2).unlink(missing_ok=True)
         write_file(file, json.dumps(described, indent=2) + "\n")
 
 

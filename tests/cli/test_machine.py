@@ -255,11 +255,13 @@ def test_the_error_of_all_points_is_printed_once(study, capfd):
     assert err.count("'foo'") == 1
 
 
+@pytest.mark.parametrize("pairs", [(), ("--pairs",)])
 @pytest.mark.parametrize("reasons", [("", ""), ("one", "one", "two")])
-def test_points_that_all_fail_fail_the_sweep_whatever_their_errors(study, reasons, capfd, monkeypatch):
+def test_points_that_all_fail_fail_the_sweep_whatever_their_errors(study, reasons, pairs, capfd, monkeypatch):
     given = iter(reasons)
     monkeypatch.setattr(Solver, "simulate", lambda *_: failure(next(given)))
     over = ("--over", f"network.latency={','.join(map(str, range(1, len(reasons) + 1)))}", "--workers", "0")
+    over += ("--name", f"all-fail{len(reasons)}{len(pairs)}", *pairs)
     code, _, err = run_and_read(capfd, "sweep", study.path, "--workload", "gpu", "--network", "ring-8", *over)
     assert code == BackendError.exit_code
     text = " ".join(err.split())

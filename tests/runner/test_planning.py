@@ -327,6 +327,15 @@ def test_search_resumes(tmp_path):
         search_plans(replace(request, global_batch=64), study=study, name=first.name)
 
 
+def test_estimates_of_version_0_2_are_removed(tmp_path):
+    study = Study.create(tmp_path / "s")
+    old = study.sweep_dir("old") / "estimates.jsonl"
+    old.parent.mkdir(parents=True)
+    old.write_text("{}\n")
+    search_plans(replace(REQUEST, only={"cp": (1,), "zero": (1,)}), study=study, name="old", most=1)
+    assert not old.exists()
+
+
 @pytest.mark.parametrize("change", [lambda text: text[:-20], lambda text: text.replace("], [", "1], [", 1)])
 def test_a_search_that_was_cut_off_loses_its_damaged_lines(tmp_path, change):
     study = Study.create(tmp_path / "s")
