@@ -129,8 +129,8 @@ class Stage:
             if isinstance(item, Operator):
                 is_product = item.kind in PRODUCTS
                 before = block.last if is_product else before
-                self._operator(block, item, phase, -1 if is_product else overlapped)
-                if is_product:
+                appended = self._operator(block, item, phase, -1 if is_product else overlapped)
+                if is_product and appended:
                     block.nodes[-1]["hides"] = overlapped >= 0
                 overlapped = overlapped if is_product else -1
             elif item.overlapped and item.kind is CollectiveType.ALL_TO_ALL:
@@ -146,10 +146,11 @@ class Stage:
                 block.last = self.exchange(block, item, [block.last, overlapped], lane)
                 overlapped = -1
 
-    def _operator(self, block: Block, operator: Operator, phase: str, waits_for: int) -> None:
+    def _operator(self, block: Block, operator: Operator, phase: str, waits_for: int) -> bool:
+        """Append *operator* unless it takes less than 1 ns; return whether it was appended."""
         duration = self.prices.operator_ns(operator)
         if duration < 1:
-            return
+            return False
         block.compute(
             operator.name,
             duration,
@@ -164,6 +165,7 @@ class Stage:
         )
         if operator.kind == "launches":
             block.synced = block.last
+        return True
 
     def copied(self, block: Block, operator: Operator, waits: Sequence[int], lane: str, phase: str) -> int:
         """Append a copy to or from the host that overlaps computation after *waits*, and return its node."""

@@ -466,7 +466,8 @@ def shares_heads(kv_heads: int, tp: int) -> bool:
 
 def _divisor(number: int, most: int) -> int:
     """Return the largest divisor of *number* that is at most *most*."""
-    return max(each for each in range(1, most + 1) if number % each == 0)
+    small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
+    return max(each for low in small for each in (low, number // low) if each <= most)
 
 
 def _option(key: str) -> str:

@@ -262,6 +262,17 @@ def test_estimates_of_one_layer_stages_are_independent(pp: int):
     assert estimated_ns(setting) == pytest.approx(predict(setting).step_ns, rel=0.01)
 
 
+def test_operators_of_less_than_a_nanosecond_are_left_out():
+    sizes = {"layers": 4, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 128, "vocab": 9, "sequence": 8}
+    tiny = replace(SMALL, model=replace(find_model("llama3-8b"), **sizes), plan=Plan(dp=16, global_batch=16, zero=1))
+    assert predict(tiny).step_ns > 0
+
+
+def test_an_impossible_degree_is_refused_at_once():
+    with pytest.raises(UsageError, match=r"--tp 2000000000 does not divide\. Next: use --tp 32\."):
+        replace(SMALL.plan, tp=2_000_000_000).check(find_model("llama3-8b"))
+
+
 def test_cuda_graphs_take_the_launches_off_the_host():
     slow = replace(SMALL.costs, host_ns=1e8)
     setting = replace(SMALL, chip=replace(SMALL.chip, costs={SMALL.software: slow}))
