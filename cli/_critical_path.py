@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 def print_critical_path(summary: Summary) -> None:
     """Print the headline of *summary*, the critical path by kind of work, and its longest segments."""
     columns = summary.path.columns
-    print_headline(summary)
-    print_kinds(summary)
+    answer = summary.to_json()
+    print_headline(answer)
+    print_kinds(answer)
     durations = columns["duration_ns"]
     longest = (-durations).argsort(kind="stable")[:8]
     names = ("rank", "name", "kind", "start_ns", "duration_ns", "module")

@@ -63,7 +63,7 @@ def demo_command(study_folder: Path, port: int, no_view: bool) -> None:
     runs = simulate_study(study, target)
     print_runs(runs, remarks=False)
     run_id, _ = runs[-1]
-    print_headline(analyse_run(study, run_id).summary)
+    print_headline(analyse_run(study, run_id).summary.to_json())
     if no_view or find_spec("dash") is None:
         print_next("view", study_folder)
     else:

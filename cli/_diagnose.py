@@ -13,9 +13,17 @@ from ..errors import UsageError
 from ..support import count_text, duration_text, share_text
 from ._doctor import print_findings
 from ._options import Choice
-from ._output import console, format_option, print_frame, print_json, print_next, print_rows, records
+from ._output import (
+    console,
+    format_option,
+    print_clocks,
+    print_frame,
+    print_json,
+    print_next,
+    print_rows,
+    records,
+)
 from ._studies import are_logs, open_run, run_option
-from ._views import print_clocks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,7 +112,7 @@ def diagnose_command(
         print_frame(diagnosis.table, "csv")
     else:
         _print(diagnosis, answer, contention(run.workload, run.result.makespan_ns))
-        print_clocks(run)
+        print_clocks(run.clocks, run.measured, run.info.num_ranks)
         command, *options = _next(diagnosis)
         study = Path(targets[0]) if len(targets) == 1 else run.study.path
         print_next(command, study, "--run", run.info.id, *options)

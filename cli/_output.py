@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
     from ..converter.building import FinishedRanks
     from ..converter.chakra import TextColumn
-    from ..support.table import Columns
 
 _BROKEN_PIPE = 141  # 128 plus the number of SIGPIPE, as in shells
 _CELL_LENGTH = 400
@@ -255,15 +253,10 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     _print_table(columns, (row.values() for row in rows), title)
 
 
-def print_ranks(columns: Columns, limit: int = 16) -> None:
-    """Print a table of ranks, with one row for consecutive ranks whose values are equal."""
-    others = [name for name in columns if name != "rank"]
-    values = zip(*(columns[name].tolist() for name in others), strict=True)
-    alike = groupby(zip(columns["rank"].tolist(), values, strict=True), key=itemgetter(1))
-    rows = [
-        {"rank": ranks_text(rank for rank, _ in ranks)} | dict(zip(others, equal, strict=True))
-        for equal, ranks in alike
-    ]
+def print_ranks(ranks: Iterable[Mapping[str, Any]], limit: int = 16) -> None:
+    """Print a table of *ranks*, with one row for consecutive ranks whose values are equal."""
+    alike = groupby(ranks, key=lambda row: {name: value for name, value in row.items() if name != "rank"})
+    rows = [{"rank": ranks_text(row["rank"] for row in rows)} | values for values, rows in alike]
     print_rows(rows[:limit], title="Ranks")
     _print_remaining(min(len(rows), limit), len(rows))
 
@@ -315,6 +308,21 @@ def print_other_views(views: Sequence[str], printed: Sequence[str]) -> None:
     """Print the names of the *views* that were not *printed*."""
     others = ", ".join(view for view in views if view not in printed)
     console.print_text(f"Other tables: --view {others}", "dim")
+
+
+def print_clocks(clocks: str, measured: int, ranks: int) -> None:
+    """Print what measured times refer to, how *clocks* were aligned, and how many *ranks* were *measured*.
+
+    Prints nothing if *clocks* is "", as for a simulation.
+    """
+    if not clocks:
+        return
+    text = "Measured times of a rank count from the start of the step on this rank."
+    if measured != 1:
+        text += f" For waits and skew, the clocks of ranks are {clocks}."
+    if 0 < measured < ranks:
+        text += f" Traces of {measured} of {ranks} ranks were given; the other ranks repeat their times."
+    console.print_text(text, "dim")
 
 
 def print_remarks(word: str, texts: Iterable[str]) -> None:

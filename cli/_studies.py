@@ -77,19 +77,20 @@ def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: st
     from ..runner.analysis import analyse_run
 
     study = open_study(paths)
+    run = analyse_run(study, chosen_run(study, run_id))
+    if output_format == "table":
+        print_run(run.info, study.runs() if run_id is None else (), run.measured)
+    return run
+
+
+def chosen_run(study: Study, run_id: str | None) -> str | None:
+    """Return the id of the run that `open_run` opens for *run_id*; None for the study's default run."""
     runs = study.runs()
     if run_id is None and runs and not os.access(study.path, os.W_OK):
-        chosen = None  # a read-only study cannot get a replay
-    elif run_id is None and (study.measured_workload() or not runs) and study.workloads():
-        chosen = _measured(study)
-    else:
-        chosen = _measured(study) if run_id == MEASURED else run_id
-    run = analyse_run(study, chosen)
-    if output_format == "table":
-        is_replay = run.info.backend == REPLAY
-        measured = len(run.workload.metadata.get("measured_step_ns", ())) if is_replay else 0
-        print_run(run.info, study.runs() if run_id is None else (), measured)
-    return run
+        return None  # a read-only study cannot get a replay
+    if run_id is None and (study.measured_workload() or not runs) and study.workloads():
+        return _measured(study)
+    return _measured(study) if run_id == MEASURED else run_id
 
 
 def _measured(study: Study) -> str:
@@ -109,10 +110,10 @@ def print_run(info: RunInfo, chosen_of: Sequence[RunInfo] = (), measured: int = 
     """Print the first line: the run, its workload, ranks, backend and network.
 
     *chosen_of* are the runs from which a default was chosen. *measured* is the number of measured ranks,
-    which is printed if other ranks repeat these ranks.
+    which is printed for a replay if other ranks repeat these ranks.
     """
     ranks = count_text(info.num_ranks, "rank")
-    if 0 < measured < info.num_ranks:
+    if info.backend == REPLAY and 0 < measured < info.num_ranks:
         ranks = f"{measured} of {ranks}"
     where = "as measured" if info.backend == REPLAY else f"{info.backend} on {info.network}"
     which = "the newest" if chosen_of and info.id == chosen_of[-1].id else "one"

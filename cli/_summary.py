@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..errors import UsageError
 from ._options import LateChoice
-from ._output import console, format_option, print_columns, print_frame, print_json, print_ranks, print_rows
-from ._studies import open_run, run_option
+from ._output import (
+    console,
+    format_option,
+    print_clocks,
+    print_frame,
+    print_json,
+    print_ranks,
+    print_rows,
+)
+from ._studies import chosen_run, open_run, open_study, print_run, run_option
 
-if TYPE_CHECKING:
-    from ..runner.analysis import Summary
-
+_BY_KIND = "Critical path by kind"
 # Columns that fit on a terminal of 80 characters; JSON and CSV have all columns.
 _KIND_COLUMNS = (
     "kind",
@@ -39,19 +46,19 @@ _STEP_COLUMNS = ["step", "kind", "tokens", "duration_ns", "compute_ns", "idle_ns
                  "kernels", "bound_by"]  # fmt: skip
 
 
-def print_headline(summary: Summary) -> None:
-    """Print the summary's one-sentence answer and the notes that qualify it."""
-    console.print_text(f"\n{summary.headline}\n", "bold")
-    if summary.step:
-        console.print_text(f"{summary.step}\n", "dim")
-    for line in summary.qualifiers:
+def print_headline(answer: Mapping[str, Any]) -> None:
+    """Print the headline of a summary as JSON, and the notes that qualify it."""
+    console.print_text(f"\n{answer['headline']}\n", "bold")
+    if answer["step"]:
+        console.print_text(f"{answer['step']}\n", "dim")
+    for line in answer["qualifiers"]:
         console.print_text(f"Note: {line}", "yellow")
 
 
-def print_kinds(summary: Summary) -> None:
-    """Print the critical path of *summary* by kind."""
-    columns = dict(summary.columns("kinds"))
-    print_columns({"kind": columns.pop("key"), **columns}, title="Critical path by kind")
+def print_kinds(answer: Mapping[str, Any]) -> None:
+    """Print the critical path by kind of a summary as JSON."""
+    rows = [{"kind": row["key"]} | row for row in answer["critical_path_by_kind"]]
+    print_rows([{name: row[name] for name in row if name != "key"} for row in rows], title=_BY_KIND)
 
 
 def _views() -> tuple[str, ...]:
@@ -91,13 +98,14 @@ def summary_command(
     The gain of a change comes from simulating the run with the change, as `what-if` does. For runs with more
     than 2 million events or 125,000 different nodes, gains are upper bounds, marked "at most".
     """
-    from ..runner.analysis import TIME_FORMULA, advice_text, common_steps, gain_text
-
     if view is None and (rank is not None or node is not None):
         raise UsageError(
             "--rank and --node select rows of a table, and no table is chosen. Next: add --view, such as "
             "--view slack."
         )
+    if view is None and output_format != "csv":
+        _print_answer(paths, run_id, output_format)
+        return
     run = open_run(paths, run_id, output_format)
     if view == "steps" and output_format == "table" and rank is None and node is None:
         from ..converter.checks import step_rows
@@ -106,47 +114,46 @@ def summary_command(
         if steps:
             _print_steps(steps)
             return
-    from ._views import print_clocks, print_view
-
-    if view is not None:
-        print_view(run, view, output_format, rank=rank, node=node)
-        return
-    if output_format == "csv":
+    if view is None:
         print_frame(run.advice, "csv")
         return
-    summary = run.summary
-    if output_format == "json":
-        from ..converter.checks import step_kinds, step_rows
+    from ._views import print_view
 
-        steps = step_rows(run.workload)
-        more = {"deviation": run.deviation, "steps": steps, "steps_by_kind": step_kinds(steps)}
-        print_json(summary.to_json() | more)
-    else:
-        print_headline(summary)
-        if run.deviation:
-            console.print_text(f"{run.deviation}\n", "yellow")
-        common = common_steps(summary.advice)
-        rows = [
-            {
-                "what": item.what,
-                "how": advice_text(item),
-                "gain": gain_text(item, common),
-                "share": item.share,
-            }
-            for item in summary.advice
-        ]
-        print_rows(rows, title=f"Changes that would help, and their gains{f' in {common}' * bool(common)}")
-        if summary.together:
-            console.print_text(f"{summary.together}\n")
-        study = shlex.quote(str(paths[0] if len(paths) == 1 else run.study.path))
-        for item in [item for item in summary.advice if item.key][:1]:
-            command = f"chakrascope what-if {study} --run {run.info.id} --faster {shlex.quote(item.key)}"
-            text = f"Next: simulate '{item.what}': {command}\n"
-            console.print(text, style="dim", markup=False, soft_wrap=True)
-        print_kinds(summary)
-        print_ranks(summary.columns("ranks"))
-        console.print_text(TIME_FORMULA, "dim")
-        print_clocks(run)
+    print_view(run, view, output_format, rank=rank, node=node)
+
+
+def _print_answer(paths: Sequence[Path], run_id: str | None, output_format: str) -> None:
+    """Print the summary of a run. A cached summary needs no analysis, whose imports take long."""
+    from ..runner.analysis import TIME_FORMULA, Advice, advice_text, answer_of, common_steps, gain_text
+
+    study = open_study(paths)
+    info = study.run_info(chosen_run(study, run_id))
+    answer = answer_of(study, info.id)
+    if output_format == "json":
+        print_json(answer)
+        return
+    print_run(info, study.runs() if run_id is None else (), answer["measured_ranks"])
+    print_headline(answer)
+    if answer["deviation"]:
+        console.print_text(f"{answer['deviation']}\n", "yellow")
+    advice = [Advice(**item) for item in answer["advice"]]
+    common = common_steps(advice)
+    rows = [
+        {"what": item.what, "how": advice_text(item), "gain": gain_text(item, common), "share": item.share}
+        for item in advice
+    ]
+    print_rows(rows, title=f"Changes that would help, and their gains{f' in {common}' * bool(common)}")
+    if answer["together"]:
+        console.print_text(f"{answer['together']}\n")
+    given = shlex.quote(str(paths[0] if len(paths) == 1 else study.path))
+    for item in [item for item in advice if item.key][:1]:
+        command = f"chakrascope what-if {given} --run {info.id} --faster {shlex.quote(item.key)}"
+        text = f"Next: simulate '{item.what}': {command}\n"
+        console.print(text, style="dim", markup=False, soft_wrap=True)
+    print_kinds(answer)
+    print_ranks(answer["ranks"])
+    console.print_text(TIME_FORMULA, "dim")
+    print_clocks(answer["clocks"], answer["measured_ranks"], info.num_ranks)
 
 
 def _print_steps(steps: list[dict[str, Any]]) -> None:

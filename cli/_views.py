@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BackendError, UsageError
 from ..runner import AWARE, PACKET, about_backend
 from ..support import bytes_text, count_text, duration_text, share_text
-from ._output import console, print_columns, print_frame, print_ranks
+from ._output import console, print_clocks, print_columns, print_frame, print_ranks, records
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -156,13 +156,13 @@ def print_view(
     if output_format != "table":
         print_frame(table, output_format)
     elif name == "ranks":
-        print_ranks({str(name): table[name].to_numpy() for name in table}, view.limit)
-        print_clocks(run)
+        print_ranks(records(table), view.limit)
+        print_clocks(run.clocks, run.measured, run.info.num_ranks)
     elif name == "collectives":
         is_measured = about_backend(run.info.backend).replays
         console.print_text(collectives_text(table, run.result.makespan_ns if is_measured else 0))
         _print_table(view, table)
-        print_clocks(run)
+        print_clocks(run.clocks, run.measured, run.info.num_ranks)
     elif name == "operators":
         _print_table(view, _operators_shown(table))
     else:
@@ -189,19 +189,6 @@ def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int]
         print_frame(table, output_format)
     else:
         _print_table(_STACKS, _stacks_shown(table))
-
-
-def print_clocks(run: RunAnalysis) -> None:
-    """Print which rank's clock a measured run's times refer to, and whether only some ranks were measured."""
-    if not run.clocks:
-        return
-    measured, ranks = len(run.workload.metadata.get("measured_step_ns", ())), run.info.num_ranks
-    text = "Measured times of a rank count from the start of the step on this rank."
-    if measured != 1:
-        text += f" For waits and skew, the clocks of ranks are {run.clocks}."
-    if 0 < measured < ranks:
-        text += f" Traces of {measured} of {ranks} ranks were given; the other ranks repeat their times."
-    console.print_text(text, "dim")
 
 
 def _print_table(view: _View, shown: pd.DataFrame) -> None:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..converter.readers import is_operation_table, read_operation_table
+from ..converter.readers import is_operation_table
 from ..errors import StudyError
 from ..support import cache_folder, code_version, is_temporary, new_folder, remove_folder
 from ._checksums import refuse_damaged
-from ._memory import check_operations
 from .study import ImportItem, Study, find_items, proposed_name, safe_name
 
 if TYPE_CHECKING:
@@ -88,6 +87,9 @@ def _is_intact(folder: Path) -> bool:
 
 def _study_of_table(path: Path) -> Study:
     """Return the cached study of the table of operations at *path*, after reading the table as a check."""
+    from ..converter.readers import read_operation_table  # noqa: PLC0415 - imports NumPy
+    from ._memory import check_operations  # noqa: PLC0415 - imports NumPy
+
     check_operations(path)
     read_operation_table(path)
     digest = hashlib.blake2b(f"{code_version()}{path.name}".encode(), digest_size=12)

@@ -5,6 +5,7 @@ Plug-ins are entry points of installed distributions.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -101,7 +102,10 @@ def package_version() -> str:
 
 @cache
 def code_version() -> str:
-    """Return a digest of the version, the code and the data of Chakrascope, for caches of answers."""
+    """Return a digest of the version, the code and the data of Chakrascope, for caches of answers.
+
+    As in Python's cache of byte code, size and modification time stand for the content of a file.
+    """
     import hashlib  # noqa: PLC0415 - slow, and rarely needed
 
     package = Path(__file__).parent.parent
@@ -111,7 +115,6 @@ def code_version() -> str:
     for part in ("converter", "runner", "support", "tracer"):
         for name in sorted(glob(f"{part}/**/*", root_dir=package, recursive=True)):
             if name.endswith(_CODE):
-                content = (package / name).read_bytes()
-                digest.update(f"{name}\0{len(content)}\0".encode())
-                digest.update(content)
+                status = os.stat(f"{package}/{name}")
+                digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     return digest.hexdigest()

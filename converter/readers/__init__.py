@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ._file_kinds import damaged_file as damaged_file
     from ._file_kinds import holds_traces as holds_traces
     from ._file_kinds import is_of_one_rank as is_of_one_rank
+    from ._file_kinds import is_operation_table as is_operation_table
     from ._file_kinds import kind_and_tool as kind_and_tool
     from ._file_kinds import kind_of as kind_of
     from ._file_kinds import missing_rank as missing_rank
@@ -75,7 +76,6 @@ if TYPE_CHECKING:
     from ._linked import read_linked_host as read_linked_host
     from ._operation_table import OPERATION_TYPES as OPERATION_TYPES
     from ._operation_table import OperationTable as OperationTable
-    from ._operation_table import is_operation_table as is_operation_table
     from ._operation_table import read_operation_table as read_operation_table
     from ._operation_table import recorded_operations as recorded_operations
     from ._text_workload import read_text_workload as read_text_workload

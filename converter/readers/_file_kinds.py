@@ -45,6 +45,7 @@ LOG_READERS = "log_readers"
 
 FileKind = Literal["device", "host", "linked", "archive", "log", "other"]
 
+PARQUET_MAGIC = b"PAR1"
 _GZIP_MAGIC = b"\x1f\x8b"
 _BZIP2_MAGIC, _XZ_MAGIC = b"BZh", b"\xfd7zXZ\0"
 _GZIP_WBITS = 16  # makes zlib expect a gzip header
@@ -131,6 +132,16 @@ def head_of(path: Path) -> bytes:
     except (OSError, zlib.error):
         return b""
     return data
+
+
+def is_operation_table(path: str | Path) -> bool:
+    """Return whether the file at *path* is a Parquet file, or a CSV file with a column ``optype``."""
+    if not Path(path).is_file():  # reading a pipe would wait for its writer
+        return False
+    head = head_of(Path(path))
+    first_line = head.split(b"\n", 1)[0].strip(b"\xef\xbb\xbf\r")
+    names = {name.strip(b'" ') for name in first_line.split(b",")} if b"optype" in first_line else set()
+    return head.startswith(PARQUET_MAGIC) or {b"optype", b"step"} <= names
 
 
 def _tail(path: Path) -> bytes:

@@ -21,7 +21,7 @@ from ...support import open_file
 from ...support.table import Columns, ParquetFile
 from ...tracer import RankEntry, TraceSet, read_step_times
 from .._files import UnpacksTooFar, unpacked
-from ._file_kinds import head_of
+from ._file_kinds import PARQUET_MAGIC
 
 OPERATION_TYPES = (
     "input",
@@ -51,7 +51,7 @@ _MOST = {"step": 2**53, "rank": 2**24, "dp_rank": 2**20, "stage": 2**12}
 _MAX_OTHERS = 2**20
 _MAX_SECONDS = 1e6
 _NS_PER_S = 1e9
-_PARQUET_MAGIC, _GZIP_MAGIC = b"PAR1", b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b"
 _PHASES = {
     "input": "loader_ns",
     "forward-compute": "forward_ns",
@@ -77,16 +77,6 @@ class OperationTable:
 
     path: Path
     columns: Columns
-
-
-def is_operation_table(path: str | Path) -> bool:
-    """Return whether the file at *path* is a Parquet file, or a CSV file with a column ``optype``."""
-    if not Path(path).is_file():  # reading a pipe would wait for its writer
-        return False
-    head = head_of(Path(path))
-    first_line = head.split(b"\n", 1)[0].strip(b"\xef\xbb\xbf\r")
-    names = {name.strip(b'" ') for name in first_line.split(b",")} if b"optype" in first_line else set()
-    return head.startswith(_PARQUET_MAGIC) or {b"optype", b"step"} <= names
 
 
 def read_operation_table(path: str | Path) -> OperationTable:
@@ -129,7 +119,7 @@ def _read(path: Path) -> Columns:
     try:
         with open_file(path) as file:
             magic = file.read(4)
-        if magic == _PARQUET_MAGIC:
+        if magic == PARQUET_MAGIC:
             opened = ParquetFile(path)
             return opened.read([name for name in wanted if name in opened.kinds])
         import pandas as pd  # noqa: PLC0415 - slow to import

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from ._advised import advice_text as advice_text
     from ._advised import common_steps as common_steps
     from ._advised import gain_text as gain_text
+    from ._answer import TIME_FORMULA as TIME_FORMULA
+    from ._answer import answer_of as answer_of
     from ._attribution import attributable as attributable
     from ._attribution import difference_by_setting as difference_by_setting
     from ._attribution import difference_of_runs as difference_of_runs
@@ -125,7 +127,6 @@ if TYPE_CHECKING:
     from ._slack import slack_columns as slack_columns
     from ._slack import slack_shares as slack_shares
     from ._slack import slack_table as slack_table
-    from ._summary import TIME_FORMULA as TIME_FORMULA
     from ._summary import Summary as Summary
     from ._summary import summarize as summarize
     from ._tables import COMPARISONS as COMPARISONS

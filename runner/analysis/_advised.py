@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from ...converter.building import FreeCores
 from ...support import duration_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ...converter.building import FreeCores
 
 _MIN_MOVED = 0.1  # minimum fraction of the work that free cores must be able to take over
 

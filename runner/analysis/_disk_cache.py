@@ -15,22 +15,20 @@ from typing import Any
 import numpy as np
 
 from ...converter import Workload
-from ...support import code_version, load_json, new_file, write_file
+from ...support import new_file
 from ...support.table import CodedColumns, ParquetFile, ParquetWriter, TextColumn
 from .._result import Result
 from ._advised import Advised
 from ._critical_path import CriticalPath, critical_path
-
-# Errors of reading a cache file that is missing, truncated or of another version.
-_DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
+from ._json_cache import DAMAGES, cached_json, stamp_of
 
 
 def cached_table(file: Path, inputs: list[Path], make: Callable[[], CodedColumns]) -> CodedColumns:
     """Return the columns from *make*, cached in *file* until one of *inputs* changes."""
-    stamp = _stamp(inputs)
+    stamp = stamp_of(inputs)
     try:
         return _read(file, stamp)
-    except _DAMAGES:
+    except DAMAGES:
         columns = make()
     with suppress(OSError):
         _write(file, [*stamp, _columns_digest(columns)], columns)
@@ -39,18 +37,7 @@ def cached_table(file: Path, inputs: list[Path], make: Callable[[], CodedColumns
 
 def cached_advice(file: Path, inputs: list[Path], make: Callable[[], Advised]) -> Advised:
     """Return the advice from *make*, cached in *file* until one of *inputs* changes."""
-    stamp = _stamp(inputs)
-    try:
-        stored = load_json(file)
-        if stored["stamp"] == [*stamp, _digest(stored["advised"])]:
-            return Advised.from_json(stored["advised"])
-    except _DAMAGES:
-        pass
-    advised = make()
-    content = advised.to_json()
-    with suppress(OSError):
-        write_file(file, json.dumps({"stamp": [*stamp, _digest(content)], "advised": content}) + "\n")
-    return advised
+    return Advised.from_json(cached_json(file, inputs, lambda: make().to_json()))
 
 
 def cached_path(file: Path, inputs: list[Path], result: Result, workload: Workload) -> CriticalPath:
@@ -72,10 +59,6 @@ def cached_path(file: Path, inputs: list[Path], result: Result, workload: Worklo
     return CriticalPath.of_steps(steps, workload, texts)
 
 
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
 def _columns_digest(columns: CodedColumns) -> str:
     digest = hashlib.sha256()
     for name, column in columns.items():
@@ -92,18 +75,6 @@ def _is_text(column: Any) -> bool:
     return isinstance(column, TextColumn) or column.dtype == object
 
 
-def _stamp(files: list[Path]) -> list[Any]:
-    return [code_version(), *([file.name, *_state(file)] for file in files)]
-
-
-def _state(path: Path) -> list[int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return [-1, -1]
-    return [status.st_size, status.st_mtime_ns]
-
-
 def _write(file: Path, stamp: list[Any], columns: CodedColumns) -> None:
     kinds = {name: "text" if _is_text(column) else column.dtype.name for name, column in columns.items()}
     with (
@@ -114,7 +85,7 @@ def _write(file: Path, stamp: list[Any], columns: CodedColumns) -> None:
 
 
 def _read(file: Path, stamp: list[Any]) -> CodedColumns:
-    """Read the columns in *file*; raises one of `_DAMAGES`, also if *stamp* does not match."""
+    """Read the columns in *file*; raises one of `DAMAGES`, also if *stamp* does not match."""
     cache = ParquetFile(file)
     *made_of, digest = json.loads(cache.note)
     if made_of != stamp:

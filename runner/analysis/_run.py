@@ -222,6 +222,24 @@ class RunAnalysis:
         file = self.study.cache_file(self.info.id, "critical-path.parquet")
         return cached_path(file, self._made_of, self.result, self.workload)
 
+    def answer(self) -> dict[str, Any]:
+        """Return the summary as plain JSON, with the deviation, the captured steps and the clocks."""
+        from ...converter.checks import step_kinds, step_rows  # noqa: PLC0415 - few analyses need steps
+
+        steps = step_rows(self.workload)
+        return self.summary.to_json() | {
+            "deviation": self.deviation,
+            "steps": steps,
+            "steps_by_kind": step_kinds(steps),
+            "clocks": self.clocks,
+            "measured_ranks": self.measured,
+        }
+
+    @property
+    def measured(self) -> int:
+        """The number of ranks with a measured step; 0 if it is unknown."""
+        return len(self.workload.metadata.get("measured_step_ns", ()))
+
     @ComputedOnce
     def clocks(self) -> str:
         """Describe how the clocks of a measured run were aligned; "" for one rank, and for simulations."""

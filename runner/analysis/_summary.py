@@ -37,11 +37,6 @@ from ._path_facts import NodeFacts
 if TYPE_CHECKING:
     import pandas as pd
 
-TIME_FORMULA = (
-    "compute + exposed communication + exposed copies + idle = the step. Communication is exposed while no "
-    "computation runs (communication - overlap), copies while neither computation nor communication runs"
-)
-
 _EXPOSED = 0.01
 _PHRASES = {
     "communication": "communication",

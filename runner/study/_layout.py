@@ -166,6 +166,13 @@ class StudyLayout:
         """Return the cache file of a slow analysis of a run."""
         return self.run_dir(run_id) / f"{_KEPT}{name}"
 
+    def files_of_run(self, run_id: str, workload: str) -> list[Path]:
+        """Return the files of a run and of its *workload*, without notes and cache files."""
+        folders = [self.run_dir(run_id), *([self.workload_dir(workload)] if workload else [])]
+        others = (".", _KEPT, NOTE_FILE, MARKS_FILE)
+        files = [file for folder in folders for file in sorted(folder.glob("*")) if file.is_file()]
+        return [file for file in files if not file.name.startswith(others)]
+
     def recording_dir(self, name: str) -> Path:
         """Return the folder of the recordings of the script *name*."""
         return named_entry(self.path / "recordings", name, "a recording")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -103,8 +102,10 @@ def test_the_names_of_environment_variables_stay_whole(printed):
 
 
 def ranks(finish_ns):
-    columns = {"finish_ns": finish_ns, "compute_ns": finish_ns, "exposed_copy_ns": [0] * len(finish_ns)}
-    return {"rank": np.arange(len(finish_ns))} | {name: np.array(rows) for name, rows in columns.items()}
+    return [
+        {"rank": rank, "finish_ns": end, "compute_ns": end, "exposed_copy_ns": 0}
+        for rank, end in enumerate(finish_ns)
+    ]
 
 
 def test_equal_ranks_share_a_row(printed):
@@ -128,10 +129,10 @@ def test_quantities_are_aligned_right(printed, cells):
 
 
 def test_copies_are_left_out_where_there_are_none(printed):
-    columns = ranks([5_000_000])
-    assert "copy" not in "\n".join(printed(print_ranks, columns))
-    columns["exposed_copy_ns"] = np.array([1000])
-    assert "copy" in "\n".join(printed(print_ranks, columns))
+    rows = ranks([5_000_000])
+    assert "copy" not in "\n".join(printed(print_ranks, rows))
+    rows[0]["exposed_copy_ns"] = 1000
+    assert "copy" in "\n".join(printed(print_ranks, rows))
 
 
 def test_more_ranks_than_the_limit_are_counted(printed):

@@ -360,11 +360,22 @@ def test_damaged_networks_and_defaults_are_named_by_doctor(study):
 def test_advice_of_a_changed_cache_is_not_printed(tmp_path, capsys):
     study = make_study(tmp_path / "study").study
     undamaged = command_line.answer(capsys, "summary", study.path)
-    (file,) = study.path.rglob("kept-advice.json")
-    stored = json.loads(file.read_text())
-    stored["advised"]["advice"][0]["gain_ns"] += 1_000_000
-    file.write_text(json.dumps(stored))
-    assert command_line.answer(capsys, "summary", study.path) == undamaged
+    for name in ("kept-answer.json", "kept-advice.json"):  # the answer is made from the advice
+        (file,) = study.path.rglob(name)
+        stored = json.loads(file.read_text())
+        stored["content"]["advice"][0]["gain_ns"] += 1_000_000
+        file.write_text(json.dumps(stored))
+        assert command_line.answer(capsys, "summary", study.path) == undamaged
+        file.unlink()
+
+
+def test_a_cached_summary_hides_no_damage(tmp_path, capsys):
+    study = make_study(tmp_path / "study").study
+    command_line.answer(capsys, "summary", study.path)
+    table = study.run_dir(study.run_info().id) / "nodes.parquet"
+    table.write_bytes(table.read_bytes()[:-1])
+    assert command_line.run("summary", study.path) == 60
+    assert "nodes.parquet is damaged" in capsys.readouterr().err
 
 
 def test_a_sweep_that_continues_has_checksums_of_its_new_table(study):
@@ -567,7 +578,9 @@ def test_endless_nesting_in_a_study_is_damage(tmp_path, capsys):
     study = make_study(tmp_path / "study").study
     assert command_line.run("summary", study.path) == 0  # stores its advice, too
     files = sorted(study.path.rglob("*.json"))
-    assert {"kept-advice.json", "result.json", "workload.workload.json"} <= {file.name for file in files}
+    assert {"kept-advice.json", "kept-answer.json", "result.json", "workload.workload.json"} <= {
+        file.name for file in files
+    }
     for file in files:
         content = file.read_bytes()
         file.write_text(DEEP, encoding="utf-8")

@@ -1958,12 +1958,12 @@ def test_the_answer_is_kept_beside_the_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr("chakrascope.runner.analysis._advice.replays_of", fail)
     assert analyse_run(run.study).summary.to_json() == before
-    monkeypatch.setattr("chakrascope.runner.analysis._disk_cache.code_version", lambda: "of another release")
+    monkeypatch.setattr("chakrascope.runner.analysis._json_cache.code_version", lambda: "of another release")
     with pytest.raises(AssertionError, match="replayed again"):
         analyse_run(run.study).summary  # noqa: B018
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"stamp": 1}', '{"stamp": null, "advised": {}}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"stamp": 1}', '{"stamp": null, "content": {}}'])
 def test_a_damaged_kept_answer_is_made_again(tmp_path, text):
     run = run_in_study(tmp_path, launched(stall_ns=5 * MS))
     before = run.summary.to_json()
