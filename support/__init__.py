@@ -22,6 +22,7 @@ from ._files import writing as writing
 from ._lifeline import Lifeline as Lifeline
 from ._lifeline import end_with_parent as end_with_parent
 from ._lifeline import signals_blocked as signals_blocked
+from ._plugins import KERNEL_PATTERNS as KERNEL_PATTERNS
 from ._plugins import code_version as code_version
 from ._plugins import exports_of as exports_of
 from ._plugins import load_plugin as load_plugin

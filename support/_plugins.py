@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
+KERNEL_PATTERNS = "CHAKRASCOPE_KERNEL_PATTERNS"
+"""The environment variable with the path of a user's own kernel patterns, which take precedence over the
+built-in patterns."""
 _CODE = (".json", ".py", ".so", ".yml")
 _EXPORT = re.compile(r"^    from (\.[\w.]*) import \w+ as (\w+)$", re.MULTILINE)
 
@@ -104,7 +107,8 @@ def package_version() -> str:
 def code_version() -> str:
     """Return a digest of the version, the code and the data of Chakrascope, for caches of answers.
 
-    As in Python's cache of byte code, size and modification time stand for the content of a file.
+    The data include the user's kernel patterns. As in Python's cache of byte code, size and modification time
+    stand for the content of a file.
     """
     import hashlib  # noqa: PLC0415 - slow, and rarely needed
 
@@ -112,9 +116,13 @@ def code_version() -> str:
     # The name of this folder has the version, which importlib.metadata would read slowly.
     names = glob("chakrascope-*.dist-info", root_dir=package.parent)
     digest = hashlib.blake2b("".join(sorted(names)).encode(), digest_size=12)
+    own = os.path.abspath(os.environ.get(KERNEL_PATTERNS) or os.sep)
+    files = [own] if os.path.isfile(own) else []
     for part in ("converter", "runner", "support", "tracer"):
-        for name in sorted(glob(f"{part}/**/*", root_dir=package, recursive=True)):
-            if name.endswith(_CODE):
-                status = os.stat(f"{package}/{name}")
-                digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+        inside = sorted(glob(f"{part}/**/*", root_dir=package, recursive=True))
+        files += [f"{package}/{name}" for name in inside if name.endswith(_CODE)]
+    for file in files:
+        status = os.stat(file)
+        name = file.removeprefix(f"{package}/")
+        digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

@@ -105,4 +105,10 @@ def test_the_digest_of_the_code_changes_with_each_file_and_the_version(tmp_path,
         metadata.mkdir()
         digests.append(code_version.__wrapped__())
         metadata.rmdir()
+    own = tmp_path / "own.yml"
+    own.write_text("")
+    monkeypatch.setenv("CHAKRASCOPE_KERNEL_PATTERNS", str(own))
+    digests.append(code_version.__wrapped__())
+    own.write_text("[]")
+    digests.append(code_version.__wrapped__())
     assert len({*digests}) == len(digests)

@@ -12,12 +12,8 @@ import msgspec
 import numpy as np
 
 from ...errors import ConfigError
-from ...support import count_text, duration_text, open_file
+from ...support import KERNEL_PATTERNS, count_text, duration_text, open_file
 from ..chakra import Graph, NodeType, TextColumn, Workload
-
-VARIABLE = "CHAKRASCOPE_KERNEL_PATTERNS"
-"""The environment variable with the path of a user's own patterns, which take precedence over the
-built-in patterns."""
 
 _SHIPPED = Path(__file__).with_name("patterns.yml")
 _MAX_BYTES = 1 << 20
@@ -72,7 +68,7 @@ def kernel_pattern(kernel: str) -> KernelPattern | None:
     Raises `ConfigError` if the user's file of patterns cannot be read.
     """
     namespaces, function = function_name(kernel)
-    return _pattern_of(namespaces, function, os.environ.get(VARIABLE, ""))
+    return _pattern_of(namespaces, function, os.environ.get(KERNEL_PATTERNS, ""))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -120,7 +116,7 @@ def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
     except OSError as error:
         raise ConfigError(
             f"The file of kernel patterns {path} cannot be read ({error.strerror}). Next: check the path in "
-            f"{VARIABLE}."
+            f"{KERNEL_PATTERNS}."
         ) from error
     except (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(

@@ -10,9 +10,10 @@ from kineto_trace import KinetoTrace
 from chakrascope.converter import convert, convert_files
 from chakrascope.converter import kernels as patterns
 from chakrascope.converter.building._costs import operator_cost, returned_shapes
-from chakrascope.converter.kernels import VARIABLE, function_name, kernel_pattern, read_patterns
+from chakrascope.converter.kernels import function_name, kernel_pattern, read_patterns
 from chakrascope.converter.readers import HostOp, kernel_width, precision_of, read_host_trace, short_type
 from chakrascope.errors import ConfigError
+from chakrascope.support import KERNEL_PATTERNS
 
 torch = pytest.importorskip("torch")
 
@@ -440,7 +441,7 @@ OWN = """
 def test_patterns_of_a_user_go_first(tmp_path, monkeypatch):
     assert kernel_pattern("ring_exchange_v2<4>(int)") is None
     (tmp_path / "own.yml").write_text(OWN)
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "own.yml"))
+    monkeypatch.setenv(KERNEL_PATTERNS, str(tmp_path / "own.yml"))
     own = kernel_pattern("ring_exchange_v2<4>(int)")
     assert own is not None
     assert (own.library, own.operation) == ("ours", "send_recv")
@@ -475,7 +476,7 @@ WRONG = [
 def test_invalid_file_is_named_with_its_error(tmp_path, monkeypatch, text, message):
     path = tmp_path / "own.yml"
     path.write_text(text, encoding="utf-8")
-    monkeypatch.setenv(VARIABLE, str(path))
+    monkeypatch.setenv(KERNEL_PATTERNS, str(path))
     monkeypatch.setattr(patterns, "_MAX_PATTERNS", 100)
     with pytest.raises(ConfigError, match=message) as refused:
         kernel_pattern("gemm")
@@ -483,8 +484,8 @@ def test_invalid_file_is_named_with_its_error(tmp_path, monkeypatch, text, messa
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "absent.yml"))
-    with pytest.raises(ConfigError, match=VARIABLE):
+    monkeypatch.setenv(KERNEL_PATTERNS, str(tmp_path / "absent.yml"))
+    with pytest.raises(ConfigError, match=KERNEL_PATTERNS):
         kernel_pattern("gemm")
 
 
