@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from functools import cached_property, lru_cache
+from typing import Generic, NamedTuple, TypeVar
 
 _T = TypeVar("_T")
 
@@ -25,9 +25,25 @@ class Mark(NamedTuple):
     is_inside: bool = False
 
 
+class _Rules(Generic[_T]):
+    """Regular expressions, each with what it means. All are one expression, because most texts match none."""
+
+    def __init__(self, *rules: tuple[str, _T]) -> None:
+        self._rules = rules
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(f"(?P<_{row}>{pattern})" for row, (pattern, _) in enumerate(self._rules)))
+
+    def first(self, text: str) -> _T | None:
+        """Return what the first rule that matches the start of *text* means, or None."""
+        found = self._pattern.match(text)
+        return None if found is None else self._rules[int(str(found.lastgroup)[1:])][1]
+
+
 # The annotations of PyTorch (torch/utils/data/dataloader.py, torch/optim/optimizer.py), annotations of
 # Lightning's PyTorchProfiler ("[pl]..."), and common names of users' ranges.
-_ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
+_ANNOTATIONS = _Rules(
     (r"chakrascope::anomaly", Mark("anomaly_detection", is_inside=True)),
     (r"chakrascope::recomputation", Mark("recomputation")),
     (r"chakrascope::sampler", Mark("sampler")),
@@ -42,16 +58,16 @@ _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"\[pl\].*(dataloader|_next\b|fetch)", Mark("input_pipeline")),
     (r"\[pl\].*(Logger|log_metrics|ProgressBar)", Mark("logging")),
     (r".*\(dynamo_timed\)$", Mark("compilation")),
-    (r"(?i).*\b(sav(e|ing)|writ(e|ing))[ _-]?(model|state|check-?point|ckpt)", Mark("checkpoint")),
-    (r"(?i).*\b(check-?point|ckpt)[ _-]?(sav|writ)", Mark("checkpoint")),
-    (r"(?i)(.*[ _.:/-])?(data|batch|input)s?[ _-]?(load|fetch|wait|prep|pipeline)", Mark("input_pipeline")),
-    (r"(?i)(.*[ _.:/-])?(load|get|fetch|next|prepare)[ _-]?(data|batch|inputs?)\b", Mark("input_pipeline")),
-    (r"(?i)(.*[ _.:/-])?(validat(e|ion)|evaluat(e|ion)|eval)([ _-](step|epoch|loop))?$", Mark("validation")),
-    (r"(?i)(.*[ _.:/-])?(logging|log[ _-](metrics|step|loss))\b", Mark("logging")),
+    (r"(?i:.*\b(sav(e|ing)|writ(e|ing))[ _-]?(model|state|check-?point|ckpt))", Mark("checkpoint")),
+    (r"(?i:.*\b(check-?point|ckpt)[ _-]?(sav|writ))", Mark("checkpoint")),
+    (r"(?i:(.*[ _.:/-])?(data|batch|input)s?[ _-]?(load|fetch|wait|prep|pipeline))", Mark("input_pipeline")),
+    (r"(?i:(.*[ _.:/-])?(load|get|fetch|next|prepare)[ _-]?(data|batch|inputs?)\b)", Mark("input_pipeline")),
+    (r"(?i:(.*[ _.:/-])?(validat(e|ion)|evaluat(e|ion)|eval)([ _-](step|epoch|loop))?$)", Mark("validation")),
+    (r"(?i:(.*[ _.:/-])?(logging|log[ _-](metrics|step|loss))\b)", Mark("logging")),
 )
 # Ranges that the profiler records as operators, although they do no work of the model. These ranges come from
 # torch/_dynamo/utils.py (dynamo_timed), torch/_dynamo/callback.py and torch/_inductor.
-_RANGES = (
+_RANGES = _Rules(
     (r".*\(dynamo_timed\)$", Mark("compilation")),
     (r"(dynamo|entire_(frame|backward)_compile|compile_attempt_\d+|backend_compile)$", Mark("compilation")),
     (r"(bytecode_tracing|build_guards|create_aot_dispatcher_function|compile_file|gc)$", Mark("compilation")),
@@ -95,7 +111,7 @@ ACTIVITIES: Sequence[str] = (
 listed first counts."""
 
 # Patterns of Python functions, written "path:qualified name", and the causes of their time.
-_FRAMES = (
+_FRAMES = _Rules(
     (r"torch/serialization\.py:save\b", "checkpoint"),
     (r"torch/distributed/checkpoint/.*:.*(save|\bget_(\w+_)?state_dict\b)", "checkpoint"),
     (r"safetensors/.*:.*(save|serialize)", "checkpoint"),
@@ -167,13 +183,13 @@ SYSTEM_CALLS: Mapping[str, str] = {
 @lru_cache(maxsize=1 << 14)
 def mark_of(name: str, is_operator: bool) -> Mark | None:
     """Return the mark for a host range called *name*, or None if no rule matches the name."""
-    return _first(_RANGES if is_operator else _ANNOTATIONS, name)
+    return (_RANGES if is_operator else _ANNOTATIONS).first(name)
 
 
 @lru_cache(maxsize=1 << 14)
 def frame_cause(path: str, function: str) -> str:
     """Return the cause of host time in *function* of the file at *path*, or "" if there is no rule."""
-    return _first(_FRAMES, f"{path}:{function}") or ""
+    return _FRAMES.first(f"{path}:{function}") or ""
 
 
 def is_allocation(call: str) -> bool:
@@ -207,7 +223,3 @@ def is_python_operator(operator: str, place: str) -> bool:
     name = operator.removesuffix("Backward")
     method = "forward" if name == operator else "backward"
     return f".{place.partition(' (')[0]}".endswith(f".{name}.{method}")
-
-
-def _first(table: Sequence[tuple[str, _T]], text: str) -> _T | None:
-    return next((what for pattern, what in table if re.match(pattern, text)), None)

@@ -165,8 +165,8 @@ class DeviceNodes(GraphBuilder):
             stream=lane.number,
             is_cpu_op=True,
             kind=np.where(waited, self.text("sync"), self.text("host")),
-            cause=np.where(waited, self.text("synchronisation"), [self.text(text) for text in cause]),
-            place=np.array([self.text(text) for text in place], dtype=np.int64),
+            cause=np.where(waited, self.text("synchronisation"), self.numbers_of(cause)),
+            place=np.array(self.numbers_of(place), dtype=np.int64),
             name=name,
             **named,
         )
@@ -226,7 +226,7 @@ class DeviceNodes(GraphBuilder):
             for name, values in self._op_texts(lane, launches.op[mine]).items():
                 columns[name][mine] = values
             called = causes[lane.number].call_places(launches.call_start_ns[mine])
-            columns["place"][mine] = [self.text(text) for text in called]
+            columns["place"][mine] = self.numbers_of(called)
         for index, origin in launches.origins.items():
             for name in ("operator", "module", "phase"):
                 columns[name][index] = self.text(getattr(origin, name))

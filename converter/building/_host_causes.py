@@ -173,32 +173,24 @@ def layered(lower: Sequence[Span], upper: Sequence[Span]) -> list[Span]:
     """Merge two lists of disjoint spans; the stronger cause wins in overlaps."""
     points = sorted({time for span in (*lower, *upper) for time in span[:2]})
     joined: list[Span] = []
-    below, above = _Cursor(lower), _Cursor(upper)
-    for start, end in pairwise(points):
-        one, other = below.at(start), above.at(start)
+    spans = zip(_spans_at(lower, points), _spans_at(upper, points), strict=True)
+    for (start, end), (one, other) in zip(pairwise(points), spans, strict=False):
         span = _stronger(one, other) if one and other else one or other
         if span is None:
             continue
-        if joined and joined[-1].end_ns == start and joined[-1][2:] == span[2:]:
-            joined[-1] = joined[-1]._replace(end_ns=end)
+        facts = span[2:]
+        if joined and joined[-1].end_ns == start and joined[-1][2:] == facts:
+            joined[-1] = Span(joined[-1].start_ns, end, *facts)
         else:
-            joined.append(span._replace(start_ns=start, end_ns=end))
+            joined.append(Span(start, end, *facts))
     return joined
 
 
-class _Cursor:
-    """A cursor that looks up disjoint spans by increasing time."""
-
-    def __init__(self, spans: Sequence[Span]) -> None:
-        self._spans, self._next = spans, 0
-
-    def at(self, time_ns: int) -> Span | None:
-        """Return the span at *time_ns*, which must not be before the time of the last call."""
-        while self._next < len(self._spans) and self._spans[self._next].end_ns <= time_ns:
-            self._next += 1
-        if self._next < len(self._spans) and self._spans[self._next].start_ns <= time_ns:
-            return self._spans[self._next]
-        return None
+def _spans_at(spans: Sequence[Span], times_ns: Iterable[int]) -> list[Span | None]:
+    """Return the span at each of *times_ns*, or None outside of *spans*, which are disjoint and in order."""
+    ends = [span.end_ns for span in spans]
+    after = ((bisect_right(ends, time), time) for time in times_ns)
+    return [spans[row] if row < len(ends) and spans[row].start_ns <= time else None for row, time in after]
 
 
 def _stronger(lower: Span, upper: Span) -> Span:
@@ -327,12 +319,7 @@ class HostCauses:
 
 def _places_at(spans: Sequence[Span], times_ns: np.ndarray) -> list[str]:
     """Return the place of the span at each of *times_ns*, or "" outside spans."""
-    after = np.searchsorted([span.end_ns for span in spans], times_ns, side="right").tolist()
-    near = [spans[row] if row < len(spans) else None for row in after]
-    return [
-        span.place if span is not None and span.start_ns <= time else ""
-        for span, time in zip(near, times_ns.tolist(), strict=True)
-    ]
+    return ["" if span is None else span.place for span in _spans_at(spans, times_ns.tolist())]
 
 
 def _had_work(spans: Sequence[Span], length_ns: int) -> bool:
@@ -531,14 +518,13 @@ def _joined(parts: Iterator[tuple[int, int, _Place]]) -> Iterator[Span]:
     """Yield *parts* as spans; adjacent parts with the same place are joined."""
     last: Span | None = None
     for start, end, place in parts:
-        claims = OPERATIONS if place.activity else GAPS
-        span = Span(start, end, place.cause, place.place, claims)
-        if last is not None and last.end_ns == start and last[2:] == span[2:]:
-            last = last._replace(end_ns=end)
+        facts = place.cause, place.place, OPERATIONS if place.activity else GAPS
+        if last is not None and last.end_ns == start and last[2:5] == facts:
+            last = Span(last.start_ns, end, *facts)
             continue
         if last is not None:
             yield last
-        last = span
+        last = Span(start, end, *facts)
     if last is not None:
         yield last
 
@@ -553,4 +539,4 @@ def clipped(spans: Iterable[Span], starts: Sequence[int], ends: Sequence[int]) -
             if starts[number] >= span.end_ns:
                 break
             begin, end = max(span.start_ns, starts[number]), min(span.end_ns, ends[number])
-            yield span._replace(start_ns=begin, end_ns=end)
+            yield Span(begin, end, *span[2:])

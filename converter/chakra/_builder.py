@@ -63,6 +63,11 @@ class GraphBuilder:
         """Return the number that represents *text* in whole columns."""
         return self._numbers.setdefault(text, len(self._numbers))
 
+    def numbers_of(self, texts: Sequence[str]) -> list[int]:
+        """Return the number of each of *texts*, of which many are equal."""
+        numbers = {text: self.text(text) for text in dict.fromkeys(texts)}
+        return [numbers[text] for text in texts]
+
     def texts(
         self, numbers: np.ndarray, source: Sequence[str], spelled: Callable[[str], str] = str
     ) -> np.ndarray:

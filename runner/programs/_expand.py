@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
@@ -243,6 +242,8 @@ def _check_room(program: Program, channels: int) -> None:
 
 
 def _attributes(values: Mapping[str, object]) -> str:
+    from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - imports Python's modules of the internet
+
     return " ".join(f"{key}={quoteattr(str(value))}" for key, value in values.items())
 
 
