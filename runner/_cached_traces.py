@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..converter.readers import is_operation_table
+from ..converter.readers import is_operation_table, kind_of
 from ..errors import StudyError
 from ..support import cache_folder, code_version, is_temporary, new_folder, remove_folder
 from ._checksums import refuse_damaged
-from .study import ImportItem, Study, find_items, proposed_name, safe_name
+from .study import TRACE_NAMES, ImportItem, Study, find_items, proposed_name, safe_name
 
 if TYPE_CHECKING:
     from ..converter.building import Progress
@@ -138,11 +138,19 @@ def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
         places = ", ".join(item.place for item in usable[:_NAMED])
         more = f" and {len(usable) - _NAMED} more" if len(usable) > _NAMED else ""
         raise StudyError(
-            f"{named} contains {len(usable)} sets of traces or graphs: {places}{more}. Next: name the files "
-            f"of one set, or list all sets with `chakrascope import STUDY {folder}`."
+            f"{named} contain{'s' * (len(paths) == 1)} {len(usable)} sets of traces or graphs: {places}{more}"
+            ". Next: name the files of one set; compare two with `chakrascope diff`; or, if each is a rank of "
+            "one job, put its rank into its name, such as rank0.json.gz. `chakrascope import STUDY "
+            f"{folder}` lists all sets."
         )
     if items:
         raise StudyError(f"{folder / items[0].place} cannot be read: {items[0].problem}.")
+    misnamed = [path for path in paths if kind_of(path) == "device" and not path.name.endswith(TRACE_NAMES)]
+    if misnamed:
+        raise StudyError(
+            f"{misnamed[0]} is a trace, but its name does not end with {' or '.join(TRACE_NAMES)}. Next: "
+            "rename the file."
+        )
     nsight = any(path.suffix in _NSIGHT for path in paths)
     raise StudyError(
         f"{named} is neither a study nor a trace, log or graph that can be read"

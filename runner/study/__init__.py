@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ._workspace import StudyInfo as StudyInfo
     from ._workspace import Workspace as Workspace
     from ._workspace import describe_study as describe_study
+    from .imports import TRACE_NAMES as TRACE_NAMES
     from .imports import ImportItem as ImportItem
     from .imports import check_item as check_item
     from .imports import find_items as find_items

@@ -343,6 +343,9 @@ def test_unreadable_result_is_refused(trace, tmp_path, ranks, cache):
         study_of_traces([tmp_path / "report1.nsys-rep"])
     with pytest.raises(StudyError, match=r"contains 2 sets .*: bert.json.gz, job/kineto_.*import STUDY"):
         study_of_traces([tmp_path])
+    misnamed = shutil.copy(trace, tmp_path / "bert.json.gz.1")
+    with pytest.raises(StudyError, match=r"is a trace, but .*\.json or \.json\.gz\. Next: rename"):
+        study_of_traces([misnamed])
     with pytest.raises(StudyError, match=r"one folder; these traces are in"):
         study_of_traces([trace, ranks / "kineto_0.json.gz"])
     (tmp_path / "cut.json.gz").write_bytes((tmp_path / "bert.json.gz").read_bytes()[:9000])

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ._bring import import_item as import_item
     from ._bring import import_with_defaults as import_with_defaults
     from ._bring import step_names_of as step_names_of
+    from ._find import TRACE_NAMES as TRACE_NAMES
     from ._find import ImportItem as ImportItem
     from ._find import find_items as find_items
     from ._find import item_table as item_table

@@ -39,7 +39,7 @@ _MAX_BYTES = 16 << 30
 _MAX_ENTRIES = 20_000
 _MAX_DEPTH = 4
 _GRAPH = re.compile(r"(?P<prefix>.+)\.(?P<rank>\d{1,9})\.et")
-_TRACE_NAMES = (".json", ".json.gz")
+TRACE_NAMES = (".json", ".json.gz")
 _ARCHIVE_NAMES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 # A workload's files other than graphs. Version 0.2 wrote tables.npz.
 _OF_WORKLOADS = ("groups.json", "workload.json", "nodes.parquet", "edges.parquet", "tables.npz")
@@ -275,7 +275,7 @@ def _in_order(folder: Path, by_rank: dict[int, Path]) -> list[str]:
 
 def _side(folder: Path, place: str, names: list[str], side: str) -> dict[Path, int | None]:
     """Return the ``host`` or ``device`` traces at *place*, each with its rank."""
-    paths = [folder / place / name for name in sorted(names) if name.endswith(_TRACE_NAMES)]
+    paths = [folder / place / name for name in sorted(names) if name.endswith(TRACE_NAMES)]
     sides = {path: _side_and_rank(path) for path in paths if is_of_one_rank(path.name)}
     return {path: rank for path, (kind, rank) in sides.items() if kind == side}
 
