@@ -79,6 +79,8 @@ def _in_the_median_step(
     if delays is not None:
         usual_ns, shown_ns = max(1, delays[0]), max(1, delays[1])
         which = MEDIAN_STEP
+    elif one.remedy == DELAYED:
+        return item  # the waits of unprofiled steps are unknown
     elif one.remedy == "skew":
         usual_ns, shown_ns = usually_late_ns(workload.metadata, int(one.target.name)) * steps, one.bound_ns
         which = MEDIAN_STEP

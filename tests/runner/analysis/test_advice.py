@@ -1527,6 +1527,12 @@ def test_usual_run_delays_have_their_share_of_the_median_step(usual_ms, gain_ms)
     assert gains == [(gain_ms * MS, gain_ms / 30)]
 
 
+def test_run_delays_of_the_shown_step_count_if_those_of_other_steps_are_unknown():
+    run = analysed(workload(waiting_for_a_processor(4 * MS, 8 * MS)[:2], metadata=unprofiled(30 * MS)))
+    waits = [item for item in run.advices() if item.cause == "descheduled"]
+    assert [(item.gain_ns, item.steps) for item in waits] == [(4 * MS, "")]
+
+
 def test_the_share_of_run_delays_is_that_of_the_median_step_though_steps_scatter():
     stated = {"steps": [4], "run_delay_ns": {"4": 4 * MS, "median": 20 * MS}}
     times = StepTimes(24, MS, 40 * MS, 60 * MS, 80 * MS)._asdict()
