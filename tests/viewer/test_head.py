@@ -217,6 +217,21 @@ def test_names_are_readable_at_any_zoom(visit, made, address):
 
 
 @pytest.mark.browser
+def test_details_are_below_the_graph_in_a_narrow_window(visit, made):
+    page = visit("/graph", f"?run={made.run_b}&rank=1&node=7&hops=5")
+    page.set_viewport_size({"width": 800, "height": 800})
+    page.wait_for_function(
+        """() => {
+          const [graph, side] = ['.graph-holder', '#graph-side'].map((selector) =>
+            document.querySelector(selector).getBoundingClientRect());
+          return side.top > graph.bottom && graph.width > 500 && graph.height > 350;
+        }"""
+    )
+    page.wait_for_function(READABLE)
+    assert page.evaluate(COVERED) == []
+
+
+@pytest.mark.browser
 def test_a_node_is_expanded_in_place(visit, made):
     page = visit("/graph", f"?run={made.run_a}&rank=1&node=4&hops=1")
     page.get_by_role("link", name="expand").last.press("Enter")

@@ -292,7 +292,7 @@ def test_invalid_hops_remain_in_the_field_with_an_error(run, asked):
     selection = Selection.parse(f"?hops={asked}")
     field = named(json.loads(text_of(_graph._controls(selection))), {"default": "2", "option": "hops"})
     assert field["value"] == int(asked)
-    assert f"not '{asked}'; it shows 2:" in text_of(_graph._notices(run, selection))
+    assert f"not '{asked}'; it shows 2." in text_of(_graph._notices(run, selection))
 
 
 # Colours that carry meaning must stay apart for everybody, and be seen on what they are drawn on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import shutil
 import struct
@@ -172,8 +173,19 @@ def test_few_edges_cross():
     """Two chains beside each other stay apart, whatever the order of their ids."""
     edges = pd.DataFrame([(0, 1), (0, 2), (1, 4), (2, 3), (3, 5), (4, 6)], columns=["src", "dst"])
     near = neighbourhood(edges.assign(kind=0), 0, 5)
-    found = placed_nodes(near).set_index("node_id")["row"]
+    found = placed_nodes(near).nodes.set_index("node_id")["row"]
     assert (found[1] < found[2]) == (found[4] < found[3]) == (found[6] < found[5])
+
+
+def test_long_edges_bend_around_nodes():
+    """The edge from 0 to 3 crosses the layers of 1 and 2; node 9 stands directly before its dependent."""
+    edges = pd.DataFrame([(0, 1), (1, 2), (2, 3), (0, 3), (9, 3)], columns=["src", "dst"])
+    placed = placed_nodes(neighbourhood(edges.assign(kind=0), 0, 5))
+    found = placed.nodes.set_index("node_id")
+    assert found["layer"].to_dict() == {0: 0, 1: 1, 2: 2, 9: 2, 3: 3}
+    assert [[layer for layer, _ in bends] for bends in placed.bends] == [[], [], [], [1, 2], []]
+    places = [*zip(found["layer"], found["row"], strict=True), *itertools.chain(*placed.bends)]
+    assert len(set(places)) == len(places)
 
 
 def test_busiest_direction_of_a_link_is_drawn_last(simulated):

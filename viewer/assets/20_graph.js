@@ -28,7 +28,7 @@
 
   function readable(cy) {
     if (!cy || cy.destroyed()) { return; }
-    const scale = 1 / cy.zoom(), wide = Math.min(MAX_SCALE, scale), taken = [], nodes = cy.nodes().toArray();
+    const scale = 1 / cy.zoom(), wide = Math.min(MAX_SCALE, scale), taken = [], nodes = cy.nodes().not(".bend").toArray();
     const squares = nodes.map((node) => {
       const { x, y } = node.renderedPosition(), half = node.renderedOuterWidth() / 2 + GAP;
       return { node, left: x - half, right: x + half, top: y - half, bottom: y + half };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,12 +94,12 @@ def _notices(run: OpenRun, selection: Selection) -> list[Any]:
     if not has_selected(run, selection):
         texts.append(
             f"This run has no node {selection.node} of rank {selection.rank}; the graph shows the longest "
-            "segment of the path instead:"
+            "segment of the path instead."
         )
     asked = selection.option("hops", str(FEW_HOPS))
     if fold_of(selection.option("fold")) == "nodes" and str(hops_of(asked)) != asked:
         texts.append(
-            f"The graph can show 1 to {MAX_HOPS} hops, not '{asked[:20]}'; it shows {hops_of(asked)}:"
+            f"The graph can show 1 to {MAX_HOPS} hops, not '{asked[:20]}'; it shows {hops_of(asked)}."
         )
     rank, node = focus_of(run, selection)
     path = run.path.unreasoned
@@ -261,14 +262,13 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, 
     described, path = run.program_of(rank).set_index("node_id"), run.path.unreasoned
     on_path = set(path.loc[path["rank"] == rank, "node_id"])
     along = causes(run, rank)
-    nodes = placed_nodes(cut)
-    middle = nodes.groupby("layer")["row"].transform("max") / 2
+    placed = placed_nodes(cut)
+    nodes = placed.nodes
     own = run.nodes_of(rank)
     own = own[own["node_id"].isin(nodes["node_id"])]
     lasting = dict(zip(own["node_id"].tolist(), (own["end_ns"] - own["start_ns"]).tolist(), strict=True))
     longest = max([1, *lasting.values()])
     drawn = nodes.assign(
-        row=nodes["row"] - middle,
         focus=nodes["node_id"] == focus,
         on_path=nodes["node_id"].isin(on_path),
         opened=nodes["node_id"].isin(opened),
@@ -277,8 +277,9 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, 
     elements = [
         _node_element(row, described.loc[row["node_id"]], rank, longest) for row in drawn.to_dict("records")
     ]
-    elements += [_edge_element(row, along) for row in cut.edges.to_dict("records")]
-    elements += _late_peer(run, node, nodes, middle)
+    for number, row in enumerate(cut.edges.to_dict("records")):
+        elements += _edge_elements(row, along, number, placed.bends[number])
+    elements += _late_peer(run, node, nodes)
     more = f" (nearest {len(nodes)} nodes)" if cut.cut else ""
     title = f"Around {short(str(node['name']), 40)}, node {focus} of rank {rank}{more}"
     among, metadata = run.measured_among(rank, focus), run.workload.metadata
@@ -288,9 +289,7 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, 
     )
 
 
-def _late_peer(
-    run: OpenRun, node: dict[str, Any], drawn: pd.DataFrame, middle: pd.Series
-) -> list[dict[str, Any]]:
+def _late_peer(run: OpenRun, node: dict[str, Any], drawn: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the node of the rank that arrived last, and its edge to the focus.
 
     The list is empty if the rank of the focused node arrived last.
@@ -301,8 +300,8 @@ def _late_peer(
     if peer is None:
         return []
     here = drawn[drawn["node_id"] == focus].iloc[0]
-    top = -float(middle.max() if len(middle) else 0) - 1
-    place = {"x": (int(here["layer"]) - 1) * _COLUMN, "y": round(top * _ROW)}
+    top = float(drawn["row"].min()) - 1
+    place = _place(int(here["layer"]) - 1, top)
     label = f"rank {other} came last\n{short(str(peer['name']), 20)}"
     return [
         {
@@ -380,7 +379,7 @@ def _node_element(row: dict[Any, Any], node: Any, rank: int, longest: int) -> di
     number, lasts = int(row["node_id"]), int(row["duration_ns"])
     marks = (("focus", row["focus"]), ("path", row["on_path"]), ("opened", row["opened"]),
              ("above", row["layer"] % 2))  # fmt: skip
-    place = {"x": int(row["layer"]) * _COLUMN, "y": round(float(row["row"]) * _ROW)}
+    place = _place(int(row["layer"]), float(row["row"]))
     length = f"\n{duration_text(lasts)}" if lasts >= 0 else ""
     return {
         "data": {
@@ -398,19 +397,27 @@ def _node_element(row: dict[Any, Any], node: Any, rank: int, longest: int) -> di
     }
 
 
-def _edge_element(row: dict[Any, Any], along: set[tuple[int, int]]) -> dict[str, Any]:
+def _edge_elements(
+    row: dict[Any, Any], along: set[tuple[int, int]], number: int, bends: list[tuple[int, float]]
+) -> list[dict[str, Any]]:
+    """Return the lines of an edge from bend to bend, and its bends."""
     label, colour, style = EDGE_KINDS.get(int(row["kind"]), EDGE_KINDS[8])
     source, target = int(row["src"]), int(row["dst"])
-    return {
-        "data": {
-            "source": str(source),
-            "target": str(target),
-            "label": label,
-            "colour": colour,
-            "line": style,
-        },
-        "classes": "path" if (source, target) in along else "",
-    }
+    elements: list[dict[str, Any]] = []
+    for layer, height in bends:
+        place = _place(layer, height)
+        elements.append({"data": {"id": f"bend{number}:{layer}", "place": place}, "position": place,
+                         "classes": "bend"})  # fmt: skip
+    names = [str(source), *(element["data"]["id"] for element in elements), str(target)]
+    classes = " ".join(["path"] * ((source, target) in along))
+    for start, end in itertools.pairwise(names):
+        data = {"source": start, "target": end, "label": label, "colour": colour, "line": style}
+        elements.append({"data": data, "classes": classes if end == names[-1] else f"{classes} through"})
+    return elements
+
+
+def _place(layer: float, row: float) -> dict[str, int]:
+    return {"x": round(layer * _COLUMN), "y": round(row * _ROW)}
 
 
 def stylesheet(scheme: str) -> list[dict[str, Any]]:
@@ -423,6 +430,7 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
         "target-arrow-color": "data(colour)",
         "target-arrow-shape": "triangle",
         "curve-style": "bezier",
+        "line-cap": "round",
     }
     node = {
         "label": "data(label)",
@@ -444,6 +452,8 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
     return [
         {"selector": "node", "style": node},
         {"selector": "edge", "style": edge},
+        {"selector": ".bend", "style": {"label": "", "width": 1, "height": 1, "opacity": 0, "events": "no"}},
+        {"selector": ".through", "style": {"target-arrow-shape": "none"}},
         {
             "selector": "edge:selected, .labelled",
             "style": {

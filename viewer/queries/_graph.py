@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -63,28 +65,65 @@ def focus_of(run: OpenRun, selection: Selection) -> tuple[int, int]:
 _SWEEPS = 4
 _PER_ROW = 8
 _MAX_IN_CIRCLE = 32
+_MAX_BENDS = 400
+_BEND_HEIGHT = 0.4  # rows
+Place = tuple[int, int] | int  # the bend of an edge (number of the edge, layer), or the id of a node
 
 
-def placed_nodes(near: Neighbourhood) -> pd.DataFrame:
-    """Return the nodes with a ``row`` in their layer that avoids crossings."""
-    placed: pd.DataFrame = near.nodes.assign(row=_rows(near.nodes, near.edges))
-    return placed
+@dataclass(frozen=True)
+class Placed:
+    """Nodes with a ``row`` in their layer, and the bends of each edge as (layer, row), from source to target.
+
+    Rows are relative to the middle of the layer. Edges bend around the nodes of the layers that they cross.
+    """
+
+    nodes: pd.DataFrame
+    bends: list[list[tuple[int, float]]]
 
 
-def _rows(nodes: pd.DataFrame, edges: pd.DataFrame) -> list[int]:
-    """Return a row per node: layers are sorted by the mean row of neighbours."""
-    near: dict[int, list[int]] = {int(node): [] for node in nodes["node_id"]}
-    for a, b in zip(edges["src"].tolist(), edges["dst"].tolist(), strict=True):
-        near[a].append(b)
-        near[b].append(a)
-    layers = [part["node_id"].tolist() for _, part in nodes.groupby("layer")]
-    row = {node: place for layer in layers for place, node in enumerate(layer)}
+def placed_nodes(near: Neighbourhood) -> Placed:
+    """Return the rows of nodes and bends, in an order that avoids crossings."""
+    layer = dict(zip(near.nodes["node_id"].tolist(), near.nodes["layer"].tolist(), strict=True))
+    ends = list(zip(near.edges["src"].tolist(), near.edges["dst"].tolist(), strict=True))
+    bent: list[list[tuple[int, int]]] = [[] for _ in ends]
+    left = _MAX_BENDS
+    for edge in sorted(range(len(ends)), key=lambda edge: layer[ends[edge][1]] - layer[ends[edge][0]]):
+        crossed = range(layer[ends[edge][0]] + 1, layer[ends[edge][1]])
+        if len(crossed) > left:
+            break
+        bent[edge], left = [(edge, each) for each in crossed], left - len(crossed)
+    row = _rows(layer, [[src, *bends, dst] for (src, dst), bends in zip(ends, bent, strict=True)])
+    nodes: pd.DataFrame = near.nodes.assign(row=[row[node] for node in near.nodes["node_id"].tolist()])
+    return Placed(nodes, [[(bend[1], row[bend]) for bend in bends] for bends in bent])
+
+
+def _rows(layer: dict[int, int], lines: list[list[Place]]) -> dict[Place, float]:
+    """Return a row per place: the places of a layer are sorted by the mean row of their neighbours."""
+    near: dict[Place, list[Place]] = {node: [] for node in layer}
+    for line in lines:
+        for a, b in itertools.pairwise(line):
+            near.setdefault(a, []).append(b)
+            near.setdefault(b, []).append(a)
+    layers: dict[int, list[Place]] = {}
+    for place in near:
+        layers.setdefault(layer[place] if isinstance(place, int) else place[1], []).append(place)
+    order: dict[Place, float] = {}
+    for places in layers.values():
+        order |= _stacked(places)
     for _ in range(_SWEEPS):
-        for layer in layers:
-            wish = {n: sum(row[m] for m in near[n]) / len(near[n]) if near[n] else row[n] for n in layer}
-            ordered = sorted((wish[node], row[node], node) for node in layer)
-            row |= {node: place for place, (_, _, node) in enumerate(ordered)}
-    return [row[int(node)] for node in nodes["node_id"]]
+        for number in sorted(layers):
+            places = layers[number]
+            wish = {p: sum(order[q] for q in near[p]) / len(near[p]) if near[p] else order[p] for p in places}
+            places.sort(key=lambda place: (wish[place], order[place]))
+            order |= _stacked(places)
+    return order
+
+
+def _stacked(places: list[Place]) -> dict[Place, float]:
+    """Return the row of each place, relative to their middle; a bend takes less height than a node."""
+    heights = [1.0 if isinstance(place, int) else _BEND_HEIGHT for place in places]
+    tops = itertools.accumulate(heights, initial=-sum(heights) / 2)
+    return {place: top + height / 2 for place, top, height in zip(places, tops, heights, strict=False)}
 
 
 def placed_groups(groups: Groups, *, square: bool = False) -> pd.DataFrame:
