@@ -110,7 +110,7 @@ def compare_command(
     contributions add up to the difference.
     """
     from ..runner import Study
-    from ..runner.analysis import TIME_FORMULA
+    from ..runner.analysis import TIME_FORMULA, comparison_text
 
     study = Study.open(study_folder)
     if MEASURED in run_ids:
@@ -144,7 +144,7 @@ def compare_command(
         print_json(tables | {"formula": TIME_FORMULA, "notes": comparison.notes})
     else:
         if view is None:
-            console.print_text(f"\n{_answer(comparison.overview)}\n", "bold")
+            console.print_text(f"\n{comparison_text(comparison.labels, comparison.overview)}\n", "bold")
         for name in (view,) if view else _FIRST:
             if name == "settings":
                 _print_settings(comparison.settings)
@@ -262,17 +262,6 @@ def _write(comparison: Comparison, folder: Path) -> None:
         with new_file(folder / f"{name}.parquet") as temporary:
             temporary.write_bytes(frame_bytes(getattr(comparison, name)))
     error_console.print_done(f"wrote {', '.join(f'{name}.parquet' for name in VIEWS)} into {folder}.")
-
-
-def _answer(overview: pd.DataFrame) -> str:
-    """Return a sentence that compares the step time of each result in *overview* with the first."""
-    base, *others = overview.to_dict("records")
-    texts = [
-        f"{row['result']}: {duration_text(row['makespan_ns'])}"
-        + (f" ({change_text(row['relative'])})" if row["relative"] == row["relative"] else "")
-        for row in others
-    ]
-    return f"{base['result']}: {duration_text(base['makespan_ns'])}; {', '.join(texts)}."
 
 
 def _print_settings(table: pd.DataFrame) -> None:

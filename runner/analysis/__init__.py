@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ._compare import Comparison as Comparison
     from ._compare import backend_reasons as backend_reasons
     from ._compare import compare as compare
+    from ._compare import comparison_text as comparison_text
     from ._compare import configuration_table as configuration_table
     from ._compare import explained_collectives as explained_collectives
     from ._compare import run_overview as run_overview

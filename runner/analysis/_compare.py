@@ -15,7 +15,7 @@ from ...converter import Workload
 from ...converter.chakra import TextColumn, joined, table_of
 from ...converter.kernels import unsized_communication
 from ...errors import ConfigError
-from ...support import delta_text, duration_text
+from ...support import change_text, delta_text, duration_text
 from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
 from .._traits import about_backend
@@ -283,6 +283,19 @@ def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
     return table
 
 
+def comparison_text(names: Sequence[str], overview: pd.DataFrame) -> str:
+    """Return a sentence that compares the step time of each row in *overview* with the first."""
+    texts = [
+        f"{name}: {duration_text(makespan_ns)}"
+        # The change of the first row, or with other numbers of ranks, is no change.
+        + (f" ({change_text(relative)})" if number and not np.isnan(relative) else "")
+        for number, (name, makespan_ns, relative) in enumerate(
+            zip(names, overview["makespan_ns"], overview["relative"], strict=True)
+        )
+    ]
+    return f"{texts[0]}; {', '.join(texts[1:])}."
+
+
 def run_kinds(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
     """Return the critical path of each run by kind: ``run, label, key, duration_ns, share``."""
     parts = [run.summary.kinds.assign(run=run.info.id, label=run_name(run.info)) for run in runs]
@@ -315,22 +328,22 @@ def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
     lines = [f"'{base}' {charged}." for base, charged in charges.items() if charged]
     queued = _queued(base, other)
     if queued is not None:
-        total, worst = queued
+        name, total, worst = queued
         lines.append(
-            "No message waited for a link in this run, so congestion does not explain the difference."
+            f"No message of {name} waited for a link, so congestion does not explain the difference."
             if not total
-            else f"Messages of this run waited {duration_text(total)} for links in total, and at most "
+            else f"Messages of {name} waited {duration_text(total)} for links in total, and at most "
             f"{duration_text(worst)} for one link. The run has no other congestion."
         )
     return lines
 
 
-def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[int, int] | None:
-    """Return the queueing time of messages in total, and of the worst link, if recorded."""
+def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[str, int, int] | None:
+    """Return the name of the run with queueing times, the times in total and of the worst link, or None."""
     for run in (other, base):
         links = run.result.links
         if about_backend(run.info.backend).hops > 1 and len(links):
-            return int(links["queue_ns"].sum()), int(links["queue_ns"].max())
+            return run_name(run.info), int(links["queue_ns"].sum()), int(links["queue_ns"].max())
     return None
 
 

@@ -20,12 +20,12 @@ from rich.console import Console
 from studies import run_in
 
 from chakrascope.cli import main
-from chakrascope.cli._compare import _answer, _is_attributable
+from chakrascope.cli._compare import _is_attributable
 from chakrascope.cli._output import _cell, console, error_console, print_frame
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.errors import did_you_mean
 from chakrascope.runner import NetworkConfig, Study
-from chakrascope.runner.analysis import TIME_FORMULA
+from chakrascope.runner.analysis import TIME_FORMULA, comparison_text
 
 NETWORK = NetworkConfig(("Switch",), (4,), (10.0,), (500.0,), name="switch-4")
 
@@ -281,7 +281,10 @@ def test_compare_names_why_only_for_two_simulations():
 def test_compare_answers_without_a_change_that_is_unknown():
     rows = [("measured", 5_000_000, 0.0), ("other", 4_000_000, math.nan), ("third", 6_000_000, 0.2)]
     overview = pd.DataFrame(rows, columns=["result", "makespan_ns", "relative"])
-    assert _answer(overview) == "measured: 5.00 ms; other: 4.00 ms, third: 6.00 ms (+20.0 %)."
+    assert (
+        comparison_text(overview["result"], overview)
+        == "measured: 5.00 ms; other: 4.00 ms, third: 6.00 ms (+20.0 %)."
+    )
 
 
 def test_answers_in_pipes_are_whole_lines(study, tmp_path, capfd, monkeypatch):

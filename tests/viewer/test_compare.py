@@ -80,6 +80,8 @@ def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(pair, page
         assert differing.all_inner_texts() == ["backend\tanalytical-unaware\tanalytical-aware"]
         page.get_by_text("settings alike").click()
         page.get_by_role("cell", name="dimension 1: bandwidth").wait_for()
+        answer = page.locator("#compare-answer").inner_text()
+        assert re.fullmatch(r"analytical-unaware on .+: .+; analytical-aware on .+: .+ \(\+.+ %\)\.", answer)
         page.wait_for_selector("#backend-reasons:has-text('stores and forwards whole messages')")
         page.wait_for_selector(
             "#collective-differences-table [col-id=why]:has-text('both hops of the switch')"

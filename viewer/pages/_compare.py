@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
+import pandas as pd
 from dash import ALL, Dash, Input, Output, State, html, no_update
 
 from ...errors import Cancelled, ChakrascopeError, StudyError
@@ -12,6 +13,7 @@ from ...runner import about_backend, error_distribution
 from ...runner.analysis import (
     attributable,
     backend_reasons,
+    comparison_text,
     configuration_table,
     difference_of_runs,
     divergence_text,
@@ -201,7 +203,10 @@ def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
         )
     runs = [run, *(run.view.open(name) for name in against)]
     details = html.Div(_working("Aligning nodes and critical paths…"), id="comparison-details")
-    return dmc.Stack([_configurations(runs), _totals(runs, scheme), details], gap="md")
+    overview = run_overview(runs)
+    answer = comparison_text(overview["label"].tolist(), overview)
+    parts = [dmc.Text(answer, fw=600, id="compare-answer"), _configurations(runs)]
+    return dmc.Stack([*parts, _totals(runs, overview, scheme), details], gap="md")
 
 
 def _configurations(runs: list[OpenRun]) -> dmc.Paper:
@@ -257,8 +262,7 @@ def _causes_card(run: OpenRun, other: OpenRun, selection: Selection) -> list[Any
     return [card("What each setting adds", dmc.Stack(parts), note=_CAUSES_NOTE)]
 
 
-def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
-    overview = run_overview(runs)
+def _totals(runs: list[OpenRun], overview: pd.DataFrame, scheme: str) -> dmc.Stack:
     reasons = [why_not_comparable(runs[0].result, run.result) for run in runs[1:]]
     unlike = dict.fromkeys(filter(None, reasons))
     bars = [(run_name(run.info), run.summary.kinds) for run in runs]

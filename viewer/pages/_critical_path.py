@@ -45,13 +45,13 @@ _BY, _SEGMENTS = option_id("by", "kind"), table_id("segments")
 _COLUMNS = [
     column("segment", "#", minWidth=66, maxWidth=80),
     column("rank", "Rank", minWidth=64, maxWidth=84),
-    text_column("name", "Name", minWidth=140, flex=3),
+    text_column("name", "Name", minWidth=120, flex=3),
     kind_column(),
-    column("start_ns", "Start", "instant", maxWidth=140),
+    column("start_ns", "Start", "instant", maxWidth=130),
     column("duration_ns", "Duration", "time", minWidth=108, maxWidth=130, sort="desc"),
     column("share", "Share", "%", minWidth=72, maxWidth=90),
     text_column("module", "Module", minWidth=100, flex=1),
-    text_column("reason", "Why it waited", minWidth=170, flex=4),
+    text_column("reason", "Why it waited", minWidth=220, flex=6),
 ]
 _MAX_SLACK = 1_000
 _ABOUT = (
@@ -68,7 +68,7 @@ _SLACK = [
     text_column("name", "Name", minWidth=180, flex=3),
     kind_column(),
     text_column("module", "Module"),
-    column("start_ns", "Start", "instant", maxWidth=140),
+    column("start_ns", "Start", "instant", maxWidth=130),
     column("duration_ns", "Duration", "time", minWidth=116, maxWidth=130, sort="desc"),
     column("slack_ns", "Slack", "time", maxWidth=110),
 ]

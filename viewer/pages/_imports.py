@@ -50,7 +50,7 @@ _KINDS = {
     "graphs": "Chakra graphs, one per rank: job.0.et, job.1.et, and so on.",
 }
 _COLUMNS = [
-    text_column("place", "What", flex=3, minWidth=220),
+    text_column("place", "What", flex=5, minWidth=220),
     {"field": "kind", "headerName": "Kind", "minWidth": 100, "maxWidth": 120},
     column("ranks", "Ranks", maxWidth=90),
     column("files", "Files", maxWidth=90),

@@ -22,15 +22,15 @@ from ._parts import card, column, empty, export_links, page_address, page_title,
 
 PATH, TITLE = "/operators", "Operators"
 _COLUMNS = [
-    text_column("operator", "Operator", width=700, minWidth=150),
-    text_column("arguments", "Arguments", width=400, minWidth=110),
+    text_column("operator", "Operator", width=700, minWidth=140),
+    text_column("arguments", "Arguments", width=400, minWidth=100),
     {"field": "precision", "headerName": "Type", "minWidth": 62, "maxWidth": 90},
     column("calls", "Calls", "count", minWidth=64, maxWidth=96),
     column("time_ns", "Time", "time", minWidth=80, maxWidth=110),
     column("share", "Share", "%", minWidth=74, maxWidth=96),
-    column("flops", "Operations per call", "operations", minWidth=100, maxWidth=140),
+    column("flops", "Operations per call", "operations", minWidth=112, maxWidth=140),
     column("size_bytes", "Bytes per call", "bytes", minWidth=86, maxWidth=130),
-    {"field": "reached", "headerName": "Reaches", "minWidth": 108, "maxWidth": 140},
+    {"field": "reached", "headerName": "Reaches", "minWidth": 124, "maxWidth": 140},
     {"field": "bound", "headerName": "Bound by", "minWidth": 84, "maxWidth": 110},
     column("roofline_share", "Share of the roofline", "%", minWidth=86, maxWidth=130),
 ]

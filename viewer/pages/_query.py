@@ -161,7 +161,8 @@ def register(app: Dash, view: StudyView) -> None:
         except Cancelled as stopped:
             return empty(stopped.message), sql
         except ChakrascopeError as error:
-            text = dmc.Text(error.message, style={"whiteSpace": "pre-wrap"}, size="sm")
+            # DuckDB marks the place of an error below the query's line.
+            text = dmc.Text(error.message, style={"whiteSpace": "pre-wrap"}, size="sm", ff="monospace")
             return dmc.Alert(text, id="query-error", color="red", variant="light"), sql
         set_option(PATH, search, run, "sql", str(sql))
         return _answer(found, more, {"run": run, "sql": str(sql)}, "dark" if dark else "light"), sql
