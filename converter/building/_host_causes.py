@@ -215,10 +215,17 @@ class HostCauses:
 
     *calls* are disjoint calls of models without gradients. Work in such a call has the place of the call.
     *hooks* are the places of the script's hooks in the backward pass, with the most frequent place first.
+    *lines* are disjoint spans with the exact line of the script that calls the operators in them.
     """
 
-    def __init__(self, spans: Sequence[Span], calls: Sequence[Span] = (), hooks: Sequence[str] = ()) -> None:
-        self.spans, self._calls, self.hooks = spans, calls, hooks
+    def __init__(
+        self,
+        spans: Sequence[Span],
+        calls: Sequence[Span] = (),
+        hooks: Sequence[str] = (),
+        lines: Sequence[Span] = (),
+    ) -> None:
+        self.spans, self._calls, self.hooks, self._lines = spans, calls, hooks, lines
         self._ends = [span.end_ns for span in spans]
         self._owning = _owning_their_delays(spans)
         self._claiming = [span for span in spans if span.claims > GAPS]
@@ -254,9 +261,22 @@ class HostCauses:
         return _overlapping(self.spans, self._ends, start_ns, end_ns)
 
     def places(self, times_ns: np.ndarray) -> list[str]:
-        """Return the script place of the thread's operators at each of *times_ns*, or "" if unknown."""
-        called, sampled = self.call_places(times_ns), _places_at(self.spans, times_ns)
-        return [call or place for call, place in zip(called, sampled, strict=True)]
+        """Return the script place of the thread's operators at each of *times_ns*, or "" if unknown.
+
+        A marked model call has precedence over a marked line, and both have precedence over samples.
+        """
+        return _first_known(self.call_places(times_ns), self.line_places(times_ns), self._sampled(times_ns))
+
+    def called_or_sampled(self, times_ns: np.ndarray) -> list[str]:
+        """Return the place of the marked model call or of the samples at each of *times_ns*."""
+        return _first_known(self.call_places(times_ns), self._sampled(times_ns))
+
+    def line_places(self, times_ns: np.ndarray) -> list[str]:
+        """Return the marked line at each of *times_ns*, or "" if no line is marked."""
+        return _places_at(self._lines, times_ns)
+
+    def _sampled(self, times_ns: np.ndarray) -> list[str]:
+        return _places_at(self.spans, times_ns)
 
     def call_places(self, times_ns: np.ndarray) -> list[str]:
         """Return the place of the marked model call at each of *times_ns*, or "" outside marked calls."""
@@ -315,6 +335,11 @@ class HostCauses:
         ]
         spans = [span._replace(cause=default) if span.cause in weak else span for span in spans]
         return _parts(spans, start_ns, end_ns, Part(end_ns, default))
+
+
+def _first_known(*columns: Sequence[str]) -> list[str]:
+    """Return the first place that is not "" of each row."""
+    return [next(filter(None, row), "") for row in zip(*columns, strict=True)]
 
 
 def _places_at(spans: Sequence[Span], times_ns: np.ndarray) -> list[str]:
@@ -444,6 +469,14 @@ def model_calls(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Spa
         Span(start, end, "", trace.texts[name].removeprefix(CALL_RANGE))
         for start, end, name in zip(*columns, strict=True)
     ]
+
+
+def marked_lines(trace: DeviceTrace, own: np.ndarray) -> list[Span]:
+    """Return the lines of the script that the tracer marked on the thread with the events *own*."""
+    lines = trace.lines.take(trace.lines.thread == (trace.events.thread[own[0]] if len(own) else -1))
+    ends_ns = np.minimum(lines.end_ns, np.append(lines.start_ns[1:], sys.maxsize))
+    columns = (lines.start_ns.tolist(), ends_ns.tolist(), trace.names(lines.name))
+    return [Span(start, end, "", place) for start, end, place in zip(*columns, strict=True) if end > start]
 
 
 def _enclosing(

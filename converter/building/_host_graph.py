@@ -246,7 +246,10 @@ class _Builder:
             name, place = self.names[piece.op], self.places[piece.place]
             parts = self.causes.of_operator(name, begin_ns, piece.end_ns)
             if place and not is_engine_range(name):  # a gradient keeps the forward operator's location
-                parts = [one._replace(place=place) if one.cause in _OWN_WORK else one for one in parts]
+                own = (*_OWN_WORK, OPERATORS.get(name, ""))
+                parts = [
+                    one._replace(place=place) if one.cause in own or not one.place else one for one in parts
+                ]
             if piece.place in self.costs and all(part.cause == "descheduled" for part in parts):
                 # The operator did its work, although the thread had a processor only for a part of the time.
                 done_ns = begin_ns + MIN_NS
@@ -256,11 +259,8 @@ class _Builder:
         before, after = (self.names[op] if op >= 0 else "" for op in (self.last_op, piece.next_op))
         parts = self.causes.of_gap(begin_ns, piece.end_ns, before, after)
         place = self.places[piece.place]
-        is_gradient = place and piece.next_op >= 0 and self.phases[piece.next_op] == "backward"
         return [
-            part._replace(place=place)
-            if not part.place or (is_gradient and part.cause == "dispatch")
-            else part
+            part._replace(place=place) if place and (not part.place or part.cause == "dispatch") else part
             for part in parts
         ]
 

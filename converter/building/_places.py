@@ -20,9 +20,27 @@ _ACCUMULATION = "torch::autograd::AccumulateGrad"
 def places_of(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
     """Return the source location of each piece in the script, or "" if it is unknown."""
     middles = (pieces.start_ns + pieces.end_ns) // 2
-    places = _between_calls(ops, pieces, causes.call_places(middles), causes.places(middles))
-    places = _with_gradients(ops, pieces, causes.places(ops.start_ns), places, causes.hooks)
+    called, of_starts = causes.call_places(middles), causes.places(ops.start_ns)
+    places = _with_lines(ops, pieces, causes, causes.called_or_sampled(middles))
+    places = _between_calls(ops, pieces, called, places)
+    places = _with_gradients(ops, pieces, of_starts, places, causes.hooks)
     return _with_hooks(ops, pieces, causes, places) if causes.hooks and len(ops) else places
+
+
+def _with_lines(ops: Ops, pieces: Pieces, causes: HostCauses, places: Sequence[str]) -> list[str]:
+    """Return *places*; operators outside marked calls, and short gaps before them, get the marked line.
+
+    An operator that runs a function of the script keeps a place in this function.
+    """
+    called = causes.call_places(ops.start_ns)
+    lines = [not call and line for call, line in zip(called, causes.line_places(ops.start_ns), strict=True)]
+    names = ops.trace.names(ops.name)
+    is_short = pieces.end_ns - pieces.start_ns < DISPATCH_NS
+    issued = np.where((pieces.op < 0) & is_short, pieces.next_op, pieces.op).tolist()
+    return [
+        (op >= 0 and not is_python_operator(names[op], place) and lines[op]) or place
+        for op, place in zip(issued, places, strict=True)
+    ]
 
 
 def _between_calls(ops: Ops, pieces: Pieces, called: Sequence[str], places: list[str]) -> list[str]:
@@ -62,11 +80,15 @@ def _with_gradients(
     """
     sequences = ops.trace.events.sequence[ops.event].tolist()
     is_engine = which(ops.trace.texts, is_engine_range)[ops.name].tolist() if len(ops) else []
-    owners: dict[int, str] = {}  # by sequence number, which backward operators repeat
-    for sequence, place, is_gradient in zip(sequences, of_starts, is_engine, strict=True):
-        if sequence >= 0 and place and not is_gradient:
-            owners.setdefault(sequence, place)
-    if not owners:
+    # By sequence number, which backward operators repeat. Operators without gradients have the number of the
+    # next operator with gradients, so the last forward operator counts.
+    is_backward = (ops.phase == PHASES.index("backward")).tolist()
+    owners = {
+        sequence: place
+        for sequence, place, is_gradient in zip(sequences, of_starts, is_backward, strict=True)
+        if sequence >= 0 and not is_gradient
+    }
+    if not any(owners.values()):
         return places
     callers = _callers(ops, of_starts, is_engine, hooks)
     of_ops: list[str] = []

@@ -22,6 +22,7 @@ from ._host_causes import (
     first_launch_spans,
     framed_spans,
     layered,
+    marked_lines,
     marked_spans,
     model_calls,
 )
@@ -30,6 +31,7 @@ from ._sections import (
     Elements,
     LongGaps,
     State,
+    fitting,
     lines_of_loops,
     of_gaps,
     phase_edges,
@@ -67,6 +69,7 @@ _WAITING = (
 # ranks' gradients and buffers.
 _ENGINE = "_engine_run_backward"
 _AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel/distributed\.py:)")
+_CALLED_MODULE = re.compile(r"torch/nn/modules/module\.py:.*_call_impl$")
 # Functions that autograd's engine calls and that are not hooks: backward passes in Python, and recomputation
 # of activations.
 _NO_HOOKS = frozenset({"backward", "recompute_fn"})
@@ -94,7 +97,7 @@ def host_causes(
         sampled = SampledCauses(evidence)
         spans, hooks = layered(sampled.spans(ops, window, ops_of, marked), marked), sampled.hooks()
         spans = _with_start_places(spans, sampled.dataset)
-    return HostCauses(spans, model_calls(trace, own, window), hooks)
+    return HostCauses(spans, model_calls(trace, own, window), hooks, marked_lines(trace, own))
 
 
 def _with_start_places(spans: Sequence[Span], dataset: str) -> list[Span]:
@@ -119,7 +122,7 @@ class SampledCauses:
         self._rows = [row for row, thread in enumerate(evidence.samples.thread) if thread == 0]
         self._times = [evidence.samples.time_ns[row] for row in self._rows]
         self._delays_ns = _delays_at_samples(evidence, self._rows)
-        self.about = cache(self._about)
+        self.about, self.in_module = cache(self._about), cache(self._in_module)
 
     def spans(
         self,
@@ -141,7 +144,7 @@ class SampledCauses:
         others = [self._other(ops_of(step), step) for step in self._other_steps(window)]
         intervals = [(step.start_ns, step.end_ns) for step in window.steps if others]
         steps = [phase_edges(ops_of(step), *step) for step in intervals]
-        states = [*own, *states_of_other_steps(own, others, edges, steps)]
+        states = [*fitting([*own, *states_of_other_steps(own, others, edges, steps)], ops, edges)]
         states.sort(key=lambda one: one.time_ns)
         begins = sorted(step.start_ns for step in window.steps)
         of_steps = [[*group] for _, group in groupby(states, lambda one: bisect_right(begins, one.time_ns))]
@@ -211,7 +214,8 @@ class SampledCauses:
             if entered_ns < 0:
                 continue
             changed_ns = self._changed_ns(before, row) or (entered_ns > samples.time_ns[before]) * entered_ns
-            yield State(changed_ns or time - samples.late_ns[row], time, changed_ns > 0, cause, place)
+            state = State(changed_ns or time - samples.late_ns[row], time, changed_ns > 0, cause, place)
+            yield state._replace(in_module=self.in_module(samples.stack[row]))
 
     def _other(self, ops: Ops, step: tuple[int, int]) -> tuple[list[int], list[State]]:
         """Return the phases and the states of another captured step with the operators *ops*."""
@@ -289,6 +293,11 @@ class SampledCauses:
         if waits == "lock" and self._awaits_peers(samples.stack[row]):
             waits = "communication_call"
         return mechanism or waits or "python", place
+
+    def _in_module(self, stack: int) -> bool:
+        """Return whether the thread with this *stack* calls a module, not counting calls of `backward`."""
+        frames = takewhile(lambda frame: frame.function != _ENGINE, self._evidence.frames_of(stack))
+        return any(_CALLED_MODULE.match(f"{frame.path}:{frame.function}") for frame in frames)
 
     def _awaits_peers(self, stack: int) -> bool:
         """Return whether a blocked thread with this *stack* waits for other ranks."""

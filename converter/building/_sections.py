@@ -150,7 +150,8 @@ ACROSS_THE_MODEL = "validation"
 class State(NamedTuple):
     """The stepping thread's activity at a sample; its start is the latest possible start, or *is_exact*.
 
-    *in_gap* means that the sample is in one of the `LongGaps`.
+    *in_gap* means that the sample is in one of the `LongGaps`. *in_module* states whether a module was being
+    called, and *is_misplaced* that the section of the sample contradicts this.
     """
 
     since_ns: int
@@ -159,6 +160,8 @@ class State(NamedTuple):
     cause: str
     place: str
     in_gap: bool = False
+    in_module: bool = False
+    is_misplaced: bool = False
 
 
 def states_of_other_steps(
@@ -223,7 +226,7 @@ def _alike_in_phases(
         if len(own) > 1 and len({state.place for state in own}) == 1:
             cause = Counter(state.cause for state in own).most_common(1)[0][0]
             middle = (here[number] + here[number + 1]) // 2
-            yield number, State(middle, middle, False, cause, own[0].place)
+            yield number, own[0]._replace(since_ns=middle, time_ns=middle, is_exact=False, cause=cause)
 
 
 def lines_of_loops(steps: Sequence[Sequence[State]]) -> dict[str, str]:
@@ -251,11 +254,31 @@ def lines_of_loops(steps: Sequence[Sequence[State]]) -> dict[str, str]:
     return joined
 
 
+def fitting(states: Iterable[State], ops: Ops, edges: Sequence[int]) -> Iterator[State]:
+    """Yield the *states* that can lie in their sections: calls of modules do not run operators of other code.
+
+    Samples of a thread are late and rare, and samples of other steps are only about at the same place. In a
+    long gap, however, a call of a module may just begin or end. Activities may call modules.
+    """
+    kinds: dict[int, bool] = {}
+    is_forward = (ops.parent < 0) & (ops.phase == PHASES.index("forward"))
+    if ops.module.any():
+        sections = np.searchsorted(edges, ops.start_ns[is_forward], side="right").tolist()
+        kinds = dict(zip(sections, (ops.module[is_forward] != 0).tolist(), strict=True))
+    for state in states:
+        kind = kinds.get(bisect_right(edges, state.time_ns), state.in_module)
+        if state.in_module == kind or state.cause in ACTIVITIES:
+            yield state
+        elif state.in_gap:
+            yield state._replace(is_misplaced=True)
+
+
 def of_gaps(states: Sequence[State], edges: Sequence[int], in_gap: bool) -> list[State]:
     """Return the *states* that apply to long gaps (if *in_gap*) or to other time.
 
     Long gaps between operators often run other code (such as hooks of modules) than the code that calls the
-    operators. Activities apply to both, and so do all states of a section without a sample of the other kind.
+    operators. Activities apply to both, and so do all states of a section without a sample of the other kind,
+    except misplaced states.
     """
     sections = [bisect_right(edges, state.time_ns) for state in states]
     certain = {
@@ -266,7 +289,9 @@ def of_gaps(states: Sequence[State], edges: Sequence[int], in_gap: bool) -> list
     return [
         state
         for section, state in zip(sections, states, strict=True)
-        if state.in_gap == in_gap or state.cause in ACTIVITIES or section not in certain
+        if state.in_gap == in_gap
+        or state.cause in ACTIVITIES
+        or (section not in certain and not state.is_misplaced)
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from ..readers import (
     STEP_MARK,
     DeviceTrace,
     Events,
+    Frames,
     HostTrace,
     Op,
     Ops,
@@ -29,6 +31,7 @@ from ..readers import (
 )
 
 _BACKWARD = "autograd::engine::"
+_Ranges = TypeVar("_Ranges", Events, Frames)
 
 
 class Lane(msgspec.Struct):
@@ -185,7 +188,7 @@ _APART = 1 << 48  # distance between the record ids of consecutive steps; record
 def lend_records(
     trace: DeviceTrace, host: HostTrace, structure: StepRange, steps: Sequence[StepRange]
 ) -> tuple[DeviceTrace, HostTrace] | None:
-    """Return *trace* and *host* with the records and modules of *structure* for the events of *steps*.
+    """Return *trace* and *host* with the records, modules and lines of *structure* for the events of *steps*.
 
     The result is None if the communication of the steps differs, because a collective needs a record. A
     computation may lack a record.
@@ -194,7 +197,7 @@ def lend_records(
     communicates = which(trace.texts, COMM_OPS.__contains__)[events.name]
     lenders = _lanes(trace, structure)
     modules = _module_ranges(trace)
-    modules_lent = [events.take(_NONE)]
+    modules_lent, lines_lent = [events.take(_NONE)], [trace.lines.take(_NONE)]
     lent = events.record_id.copy()
     rows, records = [np.arange(len(host))], [host.records]
     for number, step in enumerate(steps, start=1):
@@ -202,7 +205,9 @@ def lend_records(
             own, lender = _pairs(events.name, lenders.get(lane, _NONE), indices)
             if not _within(events, modules, step).any():
                 ranges = modules[_within(events, modules, structure) & (events.thread[modules] == lane)]
-                modules_lent.append(_lent_ranges(events, ranges, own, lender))
+                modules_lent.append(_lent_ranges(events, events.take(ranges), own, lender))
+            lines = trace.lines.take(trace.lines.thread == lane)
+            lines_lent.append(_lent_ranges(events, lines, own, lender))
             lent[own] = events.record_id[lender] + number * _APART
             found = host.rows(events.record_id[lender])
             rows.append(found[found >= 0])
@@ -211,7 +216,7 @@ def lend_records(
                 return None
     all_rows, all_records = np.concatenate(rows), np.concatenate(records)
     _, first = np.unique(all_records, return_index=True)
-    lending = trace.with_records(lent).with_annotations(modules_lent)
+    lending = trace.with_records(lent).with_annotations(modules_lent).with_lines(lines_lent)
     return lending, host.subset(all_rows[first], all_records[first])
 
 
@@ -229,18 +234,17 @@ def _within(events: Events, indices: np.ndarray, step: StepRange) -> np.ndarray:
     return inside
 
 
-def _lent_ranges(events: Events, ranges: np.ndarray, own: np.ndarray, lender: np.ndarray) -> Events:
+def _lent_ranges(events: Events, ranges: _Ranges, own: np.ndarray, lender: np.ndarray) -> _Ranges:
     """Return the *ranges* of a thread, moved to the *own* events that correspond to *lender* events."""
-    begins = np.searchsorted(events.start_ns[lender], events.start_ns[ranges])
-    ends = np.searchsorted(events.start_ns[lender], events.end_ns[ranges])
+    begins = np.searchsorted(events.start_ns[lender], ranges.start_ns)
+    ends = np.searchsorted(events.start_ns[lender], ranges.end_ns)
     holding = begins < ends
     spans = zip(begins[holding].tolist(), ends[holding].tolist(), strict=True)
     bounds = [
         (int(events.start_ns[own[begin]]), int(events.end_ns[own[begin:end]].max())) for begin, end in spans
     ]
-    found = events.take(ranges[holding])
     starts_ns, ends_ns = np.array(bounds, dtype=np.int64).reshape(-1, 2).T
-    return replace(found, start_ns=starts_ns, end_ns=ends_ns)
+    return replace(ranges.take(holding), start_ns=starts_ns, end_ns=ends_ns)
 
 
 def _lanes(trace: DeviceTrace, step: StepRange) -> dict[int, np.ndarray]:

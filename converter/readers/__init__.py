@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from ._kineto import DeviceTrace as DeviceTrace
     from ._kineto import Event as Event
     from ._kineto import Events as Events
+    from ._kineto import Frames as Frames
     from ._kineto import Works as Works
     from ._kineto import read_device_trace as read_device_trace
     from ._linked import LINKED_LACKS as LINKED_LACKS

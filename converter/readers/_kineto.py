@@ -23,6 +23,7 @@ CATEGORIES = ("kernel", "memcpy", "memset")
 # Prefixes of the tracer's annotations, which are recorded as operators because that is faster.
 MODULE_RANGE = "chakrascope::module "
 CALL_RANGE = "chakrascope::call "
+_LINE_MARK = "chakrascope::line "
 OWN_RANGES = ("chakrascope::",)
 # Prefix of calls of modules in the profiler's Python frames (with_stack).
 MODULE_FRAME = "nn.Module: "
@@ -196,7 +197,8 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     process groups by name, with *group_labels*. *arguments*, if requested, are JSON arrays of
     shapes, types and values. *process* is the process number (-1: unknown). *unread* counts unsupported
     events by kind, such as events of another accelerator. *frames* are Python calls in order of start,
-    enclosing calls first. *devices* are device names by number. *left_out* describes the events that were
+    enclosing calls first. *lines* are the lines of the script that the tracer marked, in order and without
+    overlaps. *devices* are device names by number. *left_out* describes the events that were
     omitted because of impossible times.
     """
 
@@ -214,6 +216,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     process: int = -1
     unread: dict[str, int] = msgspec.field(default_factory=dict)
     frames: Frames = msgspec.field(default_factory=Frames.none)
+    lines: Frames = msgspec.field(default_factory=Frames.none)
     devices: dict[int, str] = msgspec.field(default_factory=dict)
     left_out: str = ""
 
@@ -259,6 +262,11 @@ class DeviceTrace(msgspec.Struct, frozen=True):
         """Return this trace with other record-function ids for its events."""
         return replace(self, events=replace(self.events, record_id=record_ids))
 
+    def with_lines(self, lines: Sequence[Frames]) -> DeviceTrace:
+        """Return this trace with *lines* added to its lines."""
+        joined = self.lines.joined(*lines)
+        return replace(self, lines=joined.take(np.lexsort((joined.start_ns, joined.thread))))
+
     def with_annotations(self, annotations: Sequence[Events]) -> DeviceTrace:
         """Return this trace with *annotations* added to its events; enclosing events come first."""
         first, *rest = (*annotations, self.events)
@@ -294,6 +302,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
             f"{path} holds no operator (cpu_op) event{held}: it is not a PyTorch profiler trace, or "
             "nothing ran while it was recorded. Capture again, with CPU activities on."
         )
+    events, lines = _without_lines(events, texts)
     trace = DeviceTrace(events, calls, works, Syncs(**reader.syncs()), Comms(**reader.comms()), texts)
     groups = described_groups(info.pg_config if isinstance(info.pg_config, list) else [])
     return replace(
@@ -306,9 +315,27 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
         process=reader.process(),
         unread=reader.unread(),
         frames=frames.take(np.lexsort((-frames.end_ns, frames.start_ns))),
+        lines=lines,
         devices=_devices(about),
         left_out=left_out,
     )
+
+
+def _without_lines(events: Events, texts: list[str]) -> tuple[Events, Frames]:
+    """Return *events* without the tracer's marks of lines, and the lines, whose places are added to *texts*.
+
+    A line ends at the next mark on the same thread.
+    """
+    is_mark = which(texts, lambda text: text.startswith(_LINE_MARK))
+    marks = events.take(is_mark[events.name])
+    marks = marks.take(np.lexsort((marks.start_ns, marks.thread)))
+    lines = Frames(marks.name[:-1], marks.thread[:-1], marks.start_ns[:-1], marks.start_ns[1:])
+    lines = lines.take(lines.thread == marks.thread[1:])
+    numbers = np.arange(len(texts))
+    for mark in np.flatnonzero(is_mark).tolist():
+        numbers[mark] = len(texts)
+        texts.append(texts[mark].removeprefix(_LINE_MARK))
+    return events.take(~is_mark[events.name]), replace(lines, name=numbers[lines.name])
 
 
 def _refuse_merged(path: Path, processes: Sequence[str]) -> None:

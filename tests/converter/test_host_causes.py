@@ -1119,3 +1119,69 @@ def test_a_first_copy_that_blocks_the_host_is_a_wait(tmp_path):
     (graph,) = convert_files(None, str(made.write(tmp_path / "kineto.json"))).graphs
     assert not (graph.nodes["cause"] == "first_launch").any()
     assert graph.nodes.query("kind == 'sync'")["name"].tolist() == ["cudaMemcpyAsync"]
+
+
+CALLED = ("Module._call_impl", "torch/nn/modules/module.py", 1790, "library")
+
+
+@pytest.mark.parametrize("is_called", [False, True])
+def test_a_sample_in_a_module_places_no_operator_outside_modules(tmp_path, is_called):
+    """Such a sample is late, or of another step: the interpreter lock is free in long operators."""
+    thread, evidence = Thread(0), EvidenceFile()
+    forward = ("Net.forward", "model.py", 7, "script")
+    for number in range(50):
+        begin = START + 1_000 * number
+        thread.op("aten::slice", begin, begin + 990, number)
+    thread.op("aten::mm", START + 51_000, END, 100)
+    thread.mark("chakrascope::module Net", START + 50_990, END, "cpu_op")
+    for time in (START - 1_000, START + 30_000, START + 70_000, END + 1_000):
+        evidence.sample(time, forward, *[CALLED] * is_called, STEP, cpu=time)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    found = nodes.groupby("operator")["place"].agg(set)
+    own = {"Net.forward (model.py:7)"}
+    assert (found["aten::slice"], found["aten::mm"]) == (({""}, own) if is_called else (own, {""}))
+
+
+def marked_step(thread, begin, *, is_timed=False):
+    """Add a step whose operators are in three places; only the first step, not the timed steps, has marks."""
+    places = ["load (data.py:3)", "Net.forward (model.py:7)", "load (data.py:3)", "step (train.py:9)", ""]
+    for number, place in enumerate(places):
+        start = begin + 1_000 * number
+        if not is_timed:
+            thread.mark(f"chakrascope::line {place}", start, start, "cpu_op")
+        for one in range(3 * (place != "")):
+            thread.op(f"aten::op{number}{one}", start + 200 * one + 10, start + 200 * one + 150, 1)
+
+
+def test_operators_have_the_line_that_is_marked_in_the_first_step(tmp_path):
+    thread = Thread(0)
+    marked_step(thread, START)
+    marked_step(thread, START + 10_000, is_timed=True)
+    steps = [(START, START + 9_000), (START + 10_000, START + 19_000)]
+    entry = thread.write(tmp_path, steps) | {"process_groups": []}
+    structure, timed = entry["steps"]
+    write_trace_set(tmp_path, [entry | {"structure_step": structure, "steps": [timed]}])
+    nodes = convert(tmp_path).graphs[0].nodes
+    own = nodes[nodes["operator"] != ""]
+    assert len(own) == 12
+    places = [*own.groupby("operator", sort=True)["place"].first()]
+    assert places == [
+        *["load (data.py:3)"] * 3, *["Net.forward (model.py:7)"] * 3, *["load (data.py:3)"] * 3,
+        *["step (train.py:9)"] * 3,
+    ]  # fmt: skip
+    assert not own["name"].str.startswith("chakrascope").any()
+
+
+def test_a_gradient_has_the_place_of_the_last_forward_operator_with_its_number(tmp_path):
+    """Operators without gradients have the number of the next operator with gradients."""
+    trace = Stacks()
+    trace.add("user_annotation", "ProfilerStep#3", 0, 5000)
+    trace.frame("train.py(40): step", 1, 4990)
+    for place, name, start in (("load", "aten::slice", 102), ("forward", "aten::mm", 202)):
+        trace.frame(f"train.py({start}): {place}", start, start + 90)
+        trace.add("cpu_op", name, start + 1, start + 80, **{"Sequence number": 0})
+    trace.add("cpu_op", f"{BACKWARD}MmBackward0", 400, 490, **{"Sequence number": 0})
+    trace.add("cpu_op", "MmBackward0", 401, 489, **{"Sequence number": 0})
+    trace.add("cpu_op", "aten::mul", 402, 488)
+    nodes = trace.nodes(tmp_path)
+    assert [*nodes["place"][nodes["name"] == "aten::mul"]] == ["forward (train.py:202)"]

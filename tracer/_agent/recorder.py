@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .fake_world import CREATED_GROUPS, FLIGHTS, noted_flight
+from .lines import ScriptLines
 from .modules import ModuleRanges
 from .phases import PHASES
 from .process import compress, without_chatter, write_atomically
@@ -67,10 +68,10 @@ class Recorder:
     """One capture window: profiler, host trace, module ranges and step boundaries of one rank.
 
     The observer of the host trace slows down every operator, and slows down small operators several times. A
-    module range costs as much as a small operator. Therefore only the first step of the window,
-    ``structure_step``, is recorded with the observer and module ranges. The ``timed_steps``, which do the
-    same work, are recorded with the profiler alone. The device trace contains the operators of the recorded
-    thread and its autograd thread, or with *all_threads* the operators of every thread.
+    module range costs as much as a small operator, and Python runs slower while lines are marked. Therefore
+    only the first step of the window, ``structure_step``, is recorded with all of these. The ``timed_steps``,
+    which do the same work, are recorded with the profiler alone. The device trace contains the operators of
+    the recorded thread and its autograd thread, or with *all_threads* the operators of every thread.
     """
 
     def __init__(self, out: Path, modules: bool, all_threads: bool = False) -> None:
@@ -84,6 +85,7 @@ class Recorder:
         self.notes: list[str] = []
         self.files: dict[str, str | None] = {"host_trace": None, "device_trace": None, "flight_record": None}
         self._ranges = ModuleRanges() if modules else None
+        self._lines = ScriptLines()
         self._messages = MessageGroups()
         self._all_threads = all_threads
         self._observer: Any = None
@@ -114,7 +116,9 @@ class Recorder:
         self._profile.prepare_trace()
         self._observer.start()
         self._profile.start_trace()
-        if self._ranges is not None and not self._ranges.enable():
+        if self._ranges is not None and self._ranges.enable():
+            self._lines.enable()
+        elif self._ranges is not None:
             self.notes.append(
                 "operators are not assigned to modules: the script uses torch.compile, which module "
                 "hooks would disturb"
@@ -231,6 +235,7 @@ class Recorder:
 
     def _unmark_modules(self) -> None:
         if self._ranges is not None:
+            self._lines.disable()
             self._ranges.disable()
 
     def _pause_profile(self) -> None:

@@ -65,9 +65,14 @@ def _absolute(path: str) -> str:
 _described_once = lru_cache(maxsize=1 << 12)(_described)
 
 
+def is_of_script(code: CodeType) -> bool:
+    """Return whether *code* belongs to the script, and not to a library or Python."""
+    return _described_once(code.co_filename)["origin"] == "script"
+
+
 def script_frame(frame: FrameType | None) -> FrameType | None:
     """Return the innermost frame of the script at or around *frame*, or None outside the script."""
-    while frame is not None and _described_once(frame.f_code.co_filename)["origin"] != "script":
+    while frame is not None and not is_of_script(frame.f_code):
         frame = frame.f_back
     return frame
 
