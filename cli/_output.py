@@ -516,14 +516,14 @@ def progress_bar(text: str) -> Iterator[Callable[..., None]]:
     """Show a bar on standard error during the block; yield its update with the numbers done and in total."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    failures = TextColumn("{task.fields[failed]}", style="red")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), failures)
+    red = TextColumn("{task.fields[failed]}", style="red")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), red)
     with Progress(*columns, TimeRemainingColumn(), console=error_console, transient=True) as bar:
         shown = bar.add_task(text, total=None, failed="")
 
         def update(done: int, total: int, failed: int = 0, text: str = text) -> None:
-            said = f"{failed} failed" if failed else ""
-            bar.update(shown, description=text, completed=done, total=total, failed=said)
+            failures = f"{failed} failed" if failed else ""
+            bar.update(shown, description=text, completed=done, total=total, failed=failures)
 
         yield update
 

@@ -85,7 +85,7 @@ _DIMENSIONS: dict[str, values.Reader] = {
     "bandwidth": values.floating,
     "latency": values.floating,
 }
-DIMENSION_KEYS = tuple(_DIMENSIONS)
+DIMENSION_KEYS: tuple[str, ...] = tuple(_DIMENSIONS)
 # Keys of Chakrascope that ASTRA-sim ignores.
 EXTENSIONS: tuple[str, ...] = (
     "assumptions",

@@ -412,7 +412,7 @@ class Batch:
         self._count = np.array([work.rows.shape[1] for work in works])
         self._starts = np.cumsum([0, *self._count[:-1]])
         rows = np.concatenate([work.rows for work in works], axis=1)
-        self._rows = dict(zip(_ROWS, rows, strict=True))
+        self._rows: dict[str, Floats] = dict(zip(_ROWS, rows, strict=True))
         self._message = np.stack([work.message for work in works])
         self._turns = np.array([work.micro_batches for work in works]) - 1.0
         self._chunks = np.array([work.chunks for work in works])
@@ -501,7 +501,8 @@ class Batch:
         )
         busy = worked - idle
         ahead = np.where(idle > 0, busy / 3, 0)  # the share of forward passes
-        return idle + np.maximum(busy, np.maximum(forward, ahead) + backward)
+        launched: Floats = idle + np.maximum(busy, np.maximum(forward, ahead) + backward)
+        return launched
 
     def _concurrent_ns(self, name: str, price: Floats, *more: str) -> Floats:
         """Return how long transfers within nodes overlap transfers between nodes (ns)."""
