@@ -17,9 +17,9 @@ all thread blocks repeat their steps for the data of one slot.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...errors import ConfigError, did_you_mean
 from .. import engine
@@ -62,7 +62,7 @@ class _Lowering:
     def _period(self) -> int:
         """Return the number of ranks to write; each further rank does what the rank *period* before does."""
         count = self.program.num_ranks
-        if not isinstance(self.program.ranks, AlikeRanks) or len(set(self.sizes.chunks)) > 1:
+        if not isinstance(self.program.ranks, AlikeRanks) or not self.sizes.equal:
             return count
         nodes = list(dict.fromkeys(self.nodes))
         if len(nodes) == 1:
@@ -261,26 +261,47 @@ class StepLowering(_Lowering):
 
     def run(self) -> list[RankWriter]:
         """Write the operations of all ranks."""
-        ranks = self.program.ranks[: self.period]
+        alike = self.period < self.program.num_ranks
+        ranks = self.program.ranks[: 1 if alike else None]
         steps = sum(len(block.ops) for rank in ranks for block in rank.thread_blocks)
-        if self.rounds.count * steps * self.program.num_ranks // self.period > _MAX_STEPS:
+        if self.rounds.count * steps * self.program.num_ranks // len(ranks) > _MAX_STEPS:
             raise ConfigError(
                 f"{self.program.source}: {self.rounds.count} rounds of {self.program.num_ops} steps are more "
                 f"than the {_MAX_STEPS} that can be simulated; make the slots of the machine's protocol "
                 f"'{self.program.protocol}' larger, or the collective smaller."
             )
-        for rank in ranks:
-            writer = self.ranks[rank.rank]
+        for writer in self.ranks:
+            rank = ranks[0 if alike else writer.rank]
             awaited = {op.after for block in rank.thread_blocks for op in block.ops}
             for block in rank.thread_blocks:
-                writer.begin_block(self.wavefronts)
-                for turn in range(self.rounds.count):
-                    for place, op in enumerate(block.ops):
-                        self._step(writer, block, op, turn)
-                        if (block.id, place) in awaited:
-                            step = writer.counter(("step", block.id, place))
-                            writer.signal([(writer.rank, step, 1)])
+                self._block(writer, self._shifted(block, writer.rank) if alike else block, awaited)
         return self.ranks
+
+    def _shifted(self, block: ThreadBlock, shift: int) -> ThreadBlock:
+        """Return what a thread block of rank 0 is on rank *shift*."""
+        count = self.program.num_ranks
+        send, receive = (end if end < 0 else (end + shift) % count for end in (block.send, block.receive))
+        return replace(block, send=send, receive=receive)
+
+    def _block(self, writer: RankWriter, block: ThreadBlock, awaited: set[tuple[int, int] | None]) -> None:
+        writer.begin_block(self.wavefronts)
+        # Most steps of a block differ only in the chunk.
+        known: dict[tuple[str, int, int, int], list[_Operation]] = {}
+        for turn in range(self.rounds.count):
+            for place, op in enumerate(block.ops):
+                writer.at(op, turn if self.rounds.count > 1 else -1)
+                if op.after is not None:
+                    progress = writer.counter(("step", *op.after))
+                    writer.await_([(writer.rank, progress, turn + 1)])
+                size = self.rounds.piece(op, turn)
+                key = (op.name, size, len(op.sources), len(op.destinations))
+                if key in known:
+                    writer.repeat(known[key])
+                else:
+                    known[key] = self._step(writer, block, op, size)
+                if (block.id, place) in awaited:
+                    step = writer.counter(("step", block.id, place))
+                    writer.signal([(writer.rank, step, 1)])
 
     def _counter(  # noqa: PLR0917 - an end of a connection
         self, owner: int, name: str, sender: int, receiver: int, channel: int, value: int = 0
@@ -291,12 +312,10 @@ class StepLowering(_Lowering):
         key = (name, (sender - shift) % count, (receiver - shift) % count, channel)
         return self.ranks[owner - shift].counter(key, value)
 
-    def _step(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
-        writer.at(op, turn if self.rounds.count > 1 else -1)
-        if op.after is not None:
-            progress = writer.counter(("step", *op.after))
-            writer.await_([(writer.rank, progress, turn + 1)])
-        size = self.rounds.piece(op, turn)
+    def _step(self, writer: RankWriter, block: ThreadBlock, op: Op, size: int) -> list[_Operation]:
+        """Write a step that moves *size* bytes, and return its operations."""
+        operations = writer.blocks[-1][1]
+        first = len(operations)
         parts = MESSAGE_OPS.get(op.name, ())
         if parts:
             for piece in self.rounds.messages(size):
@@ -304,6 +323,7 @@ class StepLowering(_Lowering):
         elif op.name in {"cpy", "re"}:
             own = (writer.rank, -1, 1.0, -1)
             writer.data(size, [own] * len(op.sources), [own] * len(op.destinations))
+        return operations[first:]
 
     def _message(
         self, writer: RankWriter, block: ThreadBlock, op: Op, parts: tuple[str, ...], size: int
@@ -368,15 +388,15 @@ class Places:
     """Numbers the ops and rounds of a program; the engine labels operations with these numbers."""
 
     def __init__(self) -> None:
-        self.numbers: dict[tuple[str, int], int] = {}
+        self.numbers: dict[tuple[tuple[int, ...], int], int] = {}
 
     def number(self, op: Op, turn: int) -> int:
         """Return the number of *op* in round *turn*."""
-        return self.numbers.setdefault((op.place, turn), len(self.numbers))
+        return self.numbers.setdefault((op.path, turn), len(self.numbers))
 
     def names(self) -> list[tuple[str, int]]:
         """Return the name of the op and the round, in the order of their numbers."""
-        return list(self.numbers)
+        return [(".".join(map(str, path)), turn) for path, turn in self.numbers]
 
 
 @dataclass
@@ -389,8 +409,6 @@ class RankWriter:
     values: list[int] = field(default_factory=list)
     blocks: list[tuple[int, list[_Operation]]] = field(default_factory=list)
     place: int = -1
-    lines: Counter[int] = field(default_factory=Counter)
-    """Lines of accesses by the group of the switch; -1: without one."""
 
     def counter(self, what: Hashable, value: int = 0) -> int:
         """Return the number of a counter; a new counter has the initial *value*."""
@@ -409,9 +427,6 @@ class RankWriter:
 
     def data(self, size_bytes: int, sources: Iterable[Access], targets: Iterable[Access]) -> None:
         """Add an operation that loads from all sources, reduces, and stores to all targets."""
-        sources, targets = list(sources), list(targets)
-        for _, group, wire, _ in (*sources, *targets):
-            self.lines[group] += -(-int(size_bytes * wire) // LINE_BYTES)
         self.add(engine.GpuOp.DATA, size_bytes, sources=sources, targets=targets)
 
     def proxy(self, size_bytes: int, target: Access) -> None:
@@ -444,3 +459,21 @@ class RankWriter:
         # Tuples of numbers cost the garbage collector no time.
         operation = (kind, self.place, size_bytes, ns, tuple(sources), tuple(targets), tuple(uses))
         self.blocks[-1][1].append(operation)
+
+    def repeat(self, operations: Iterable[_Operation]) -> None:
+        """Add *operations* again, for the present op and round."""
+        place = self.place
+        self.blocks[-1][1].extend(
+            (kind, place, size_bytes, ns, sources, targets, uses)
+            for kind, _, size_bytes, ns, sources, targets, uses in operations
+        )
+
+    def requests(self, group_sizes: Mapping[int, int]) -> int:
+        """Return the number of lines that all operations access, in each memory of a switch's group."""
+        return sum(
+            -(-int(size_bytes * wire) // LINE_BYTES) * group_sizes[group]
+            for _, operations in self.blocks
+            for kind, _, size_bytes, _, sources, targets, _ in operations
+            if kind is engine.GpuOp.DATA
+            for _, group, wire, _ in (*sources, *targets)
+        )

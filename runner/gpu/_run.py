@@ -26,14 +26,20 @@ _BATCHES = 16
 class GpuWorkgroups:
     """A program as workgroups of operations for one size, machine and placement of the ranks.
 
-    *places* are the op and round of each operation label of the engine. *requests* is the number of lines
-    that the program's operations load and store.
+    *places* are the op and round of each operation label of the engine. *writers* are the ranks that were
+    written, of which all others are copies. *groups* are the numbers of the groups of the switch.
     """
 
     program: Program
     compiled: engine.GpuProgram
     places: list[tuple[str, int]]
-    requests: int
+    writers: list[RankWriter]
+    groups: dict[tuple[int, ...], int]
+
+    def requests(self) -> int:
+        """Return the number of lines that the program's operations load and store."""
+        group_sizes = {-1: 1} | {number: len(ranks) for ranks, number in self.groups.items()}
+        return self.compiled.copies * sum(writer.requests(group_sizes) for writer in self.writers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +81,7 @@ def simulate_program(
     nodes = [rank // machine.scale_up.gpus for rank in range(program.num_ranks)]
     lowered = workgroups_of(program, size_bytes, machine, nodes)
     if detailed is None:
-        detailed = bool(why_rough(machine)) and lowered.requests <= _FEW_REQUESTS
+        detailed = bool(why_rough(machine)) and lowered.requests() <= _FEW_REQUESTS
     replay = engine.replay_gpu_program(
         engine_machine(machine), lowered.compiled, detailed=detailed, stamps=record_ops, progress=progress
     )
@@ -115,11 +121,7 @@ def workgroups_of(program: Program, size_bytes: int, machine: Machine, nodes: Se
     writers = lowering.run()
     copies = program.num_ranks // len(writers)
     compiled = _compile(program.name, writers, lowering.groups, copies)
-    sizes_of_groups = {-1: 1} | {number: len(ranks) for ranks, number in lowering.groups.items()}
-    requests = copies * sum(
-        lines * sizes_of_groups[group] for writer in writers for group, lines in writer.lines.items()
-    )
-    return GpuWorkgroups(program, compiled, lowering.places.names(), requests)
+    return GpuWorkgroups(program, compiled, lowering.places.names(), writers, lowering.groups)
 
 
 def _compile(

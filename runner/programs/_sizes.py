@@ -59,6 +59,7 @@ class Sizes:
                 f"multiple of {divisor}, or another program for this size."
             )
         self.chunks = program.chunk_bytes(total)
+        self.equal = min(self.chunks) == max(self.chunks)
         is_plan = program.language == "mscclpp"
         self.unit_bytes = max((op.unit_bytes for *_, op in program.walk()), default=0) if is_plan else 0
 
@@ -95,11 +96,10 @@ class Sizes:
         """Return the bytes of *region* that an op moves to or from *other* at a time."""
         if region.buffer is Buffer.SCRATCH and other is not None and other.buffer is not Buffer.SCRATCH:
             region = other
-        rank = region.ranks[0]
-        _, index = self.program.home(rank, region.buffer, region.index)
-        if region.buffer is Buffer.SCRATCH:
+        if self.equal or region.buffer is Buffer.SCRATCH:
             size = region.count * self.chunks[0]
         else:
+            _, index = self.program.home(region.ranks[0], region.buffer, region.index)
             count = len(self.chunks)
             size = sum(self.chunks[(index + chunk) % count] for chunk in range(region.count))
         if turn >= 0:

@@ -20,6 +20,7 @@ from chakrascope.runner.gpu import (
     why_rough,
 )
 from chakrascope.runner.programs import (
+    AlikeRanks,
     Buffer,
     Channel,
     ChannelType,
@@ -299,8 +300,10 @@ def test_all_programs_of_the_reference_run(shared):
 @pytest.mark.parametrize("protocol", ["Simple", "LL"])
 def test_one_of_the_ranks_that_do_the_same_is_simulated(gpus, simulated, protocol):
     on = machine(scale_up={"gpus": gpus})
-    program = nccl_program("ring", "all-reduce", 8, protocol, 2)
-    once = simulate_program(program, 1 << 18, on)
+    program, made = nccl_program("ring", "all-reduce", 8, protocol, 2), []
+    alike = AlikeRanks(lambda rank: made.append(rank) or program.ranks[rank], 8)
+    once = simulate_program(replace(program, ranks=alike), 1 << 18, on)
+    assert made == [0]
     each = simulate_program(replace(program, ranks=tuple(program.ranks)), 1 << 18, on)
     # Data lie on other memory channels.
     assert once.rank_ns == pytest.approx(each.rank_ns, rel=0.01)
