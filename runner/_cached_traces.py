@@ -139,8 +139,8 @@ def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
         more = f" and {len(usable) - _NAMED} more" if len(usable) > _NAMED else ""
         raise StudyError(
             f"{named} contain{'s' * (len(paths) == 1)} {len(usable)} sets of traces or graphs: {places}{more}"
-            ". Next: name the files of one set; compare two with `chakrascope diff`; or, if each is a rank of "
-            "one job, put its rank into its name, such as rank0.json.gz. `chakrascope import STUDY "
+            ". Next: name the files of one set; compare two with `chakrascope diff`; or, if each is a rank "
+            "of one job, put its rank into its name, such as rank0.json.gz. `chakrascope import STUDY "
             f"{folder}` lists all sets."
         )
     if items:

@@ -186,11 +186,15 @@ def layered(lower: Sequence[Span], upper: Sequence[Span]) -> list[Span]:
     return joined
 
 
-def _spans_at(spans: Sequence[Span], times_ns: Iterable[int]) -> list[Span | None]:
+def _spans_at(spans: Sequence[Span], times_ns: Sequence[int]) -> list[Span | None]:
     """Return the span at each of *times_ns*, or None outside of *spans*, which are disjoint and in order."""
     ends = [span.end_ns for span in spans]
-    after = ((bisect_right(ends, time), time) for time in times_ns)
-    return [spans[row] if row < len(ends) and spans[row].start_ns <= time else None for row, time in after]
+    near = [*spans, None]
+    after = (near[bisect_right(ends, time)] for time in times_ns)
+    return [
+        span if span is not None and span.start_ns <= time else None
+        for span, time in zip(after, times_ns, strict=True)
+    ]
 
 
 def _stronger(lower: Span, upper: Span) -> Span:

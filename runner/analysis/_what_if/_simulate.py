@@ -46,6 +46,9 @@ def what_if(experiment: Experiment, changes: Sequence[tuple[Target, float]]) -> 
     changed = experiment
     for target, times in changes:
         changed = _changed(changed, target, times, sync)
+    if changed.workload is not experiment.workload:
+        source = WorkloadSource.of_model(changed.workload.model)  # encoded once for all changes
+        changed = dataclasses.replace(changed, workload=source)
     if sync is not None and unchanged_ns:
         with suppress(SimulationStalled):  # a faster node may overtake an arrival that peers wait for
             result, period_ns = _repeated(changed, sync)
@@ -135,6 +138,7 @@ def _with_faster_machine(experiment: Experiment, target: Target, times: float) -
 
 
 def _changed(experiment: Experiment, target: Target, times: float, sync: SyncPoints | None) -> Experiment:
+    """Return *experiment* with one change, whose programs are still to be encoded if its workload changed."""
     measured = not about_backend(experiment.backend).network
     removable = (*_REMOVABLE, "collective") if measured else _REMOVABLE
     if not (_LEAST <= times <= _MOST or (times == math.inf and target.what in removable)):
@@ -166,7 +170,7 @@ def _changed(experiment: Experiment, target: Target, times: float, sync: SyncPoi
         changed = with_faster_nodes(model, target, times, measured=measured, sync=sync)
         if target.key == COMMUNICATION and not measured:
             experiment = _with_less_latency(experiment, times)
-    return dataclasses.replace(experiment, workload=WorkloadSource.of_model(changed))
+    return dataclasses.replace(experiment, workload=dataclasses.replace(experiment.workload, loaded=changed))
 
 
 def _with_less_latency(experiment: Experiment, times: float) -> Experiment:
