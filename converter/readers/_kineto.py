@@ -32,6 +32,7 @@ STEP_MARK = "ProfilerStep#"
 _MAX_BASE_NS = 2**61
 _MAX_NS = 2**63
 _MAX_KINDS = 5  # maximum number of kinds of unreadable events in an error
+_LONGEST_NS = 30 * 86_400 * 10**9  # no profiler records for so long, but a damaged time is 0, for example
 # A larger fraction of events with impossible times means that the whole trace is unreliable.
 _MAX_MISTIMED = 0.05
 
@@ -276,8 +277,8 @@ class DeviceTrace(msgspec.Struct, frozen=True):
 def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrace:
     """Read the Kineto JSON at *path* (plain or gzip), optionally with the arguments of operators.
 
-    Events with impossible times, such as a negative duration, are omitted if there are few. Raises
-    `TraceFormatError` if the file is truncated, of another kind, or has neither operators nor
+    Events with impossible times, such as a negative duration or years from the others, are omitted if there
+    are few. Raises `TraceFormatError` if the file is truncated, of another kind, or has neither operators nor
     device work with calls that may have issued it.
     """
     reader = DeviceReader(with_arguments)
@@ -288,7 +289,10 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
     info = _distributed(about)
     events, calls, works = Events(**reader.events()), Calls(**reader.calls()), Works(**reader.works())
     frames = Frames(**reader.frames())
-    left_out = _left_out(path, reader.mistimed(), len(events) + len(calls) + len(works))
+    events, calls, works, strays = _without_strays(events, calls, works, texts)
+    count, first = reader.mistimed()
+    mistimed = (count + len(strays), first or (strays[0] if strays else ""))
+    left_out = _left_out(path, mistimed, len(events) + len(calls) + len(works))
     for table in (events, calls, works, frames):
         if len(table) and int(table.end_ns.max()) + base >= _MAX_NS:
             raise TraceFormatError(f"{path} has an event with an impossible time. Next: capture again.")
@@ -346,6 +350,26 @@ def _refuse_merged(path: Path, processes: Sequence[str]) -> None:
             f"({', '.join(processes[:4])}{', ...' * (len(processes) > 4)}), like a merged trace of several "
             "ranks, so it does not show which process issued which kernel. Next: give the trace of each rank."
         )
+
+
+def _without_strays(
+    events: Events, calls: Calls, works: Works, texts: Sequence[str]
+) -> tuple[Events, Calls, Works, list[str]]:
+    """Return the tables without rows more than `_LONGEST_NS` from the others, and texts for these rows."""
+    tables = (events, calls, works)
+    starts = np.concatenate([table.start_ns for table in tables])
+    middle = float(np.median(starts)) if len(starts) else 0.0
+    strays: list[str] = []
+    near = []
+    for table in tables:
+        far = np.maximum(np.abs(table.start_ns - middle), np.abs(table.end_ns - middle)) > _LONGEST_NS
+        near.append(~far)
+        for row in np.flatnonzero(far).tolist():
+            start, length = int(table.start_ns[row]), int(table.end_ns[row] - table.start_ns[row])
+            strays.append(f"'{texts[table.name[row]]}' (ts {start / 1e3:.16g}, dur {length / 1e3:.16g})")
+    if not strays:
+        return events, calls, works, []
+    return events.take(near[0]), calls.take(near[1]), works.take(near[2]), strays
 
 
 def _left_out(path: Path, mistimed: tuple[int, str], usable: int) -> str:

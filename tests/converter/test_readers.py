@@ -181,6 +181,8 @@ def timed(path, *changes, count=40):
         {"ts": None},
         {"ts": 0, "dur": 0},
         {"ts": -1e18},
+        {"ts": -30 * 86400 * 10**6, "dur": 50},
+        {"ts": 1020, "dur": 31 * 86400 * 10**6},
     ],
 )
 def test_an_event_with_an_impossible_time_is_left_out_and_named(tmp_path, change):
