@@ -286,7 +286,9 @@ def _fit_outputs(given: Any, wanted: Any) -> bool:
 
 
 def _is_output(given: Any, wanted: Output) -> bool:
-    """Return whether *given* is the output *wanted*, or a list of properties that match its pattern."""
+    """Return whether *given* is the output *wanted*, or the list of all properties that match its pattern."""
+    if isinstance(given, list) is not ('["ALL"]' in wanted.component_id_str()):
+        return False
     items = given if isinstance(given, list) else [given]
     # If several callbacks write an output, Dash appends "@" and a hash to its name.
     return all(

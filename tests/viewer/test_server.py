@@ -83,6 +83,8 @@ NAV = {
         NAV | {"state": [{"id": "url", "property": "search"}]},
         NAV | {"outputs": None},
         NAV | {"outputs": [[], 3]},
+        NAV | {"outputs": []},
+        NAV | {"outputs": [{"id": "nav", "property": "children"}]},
         NAV | {"outputs": {"id": "nav", "property": "childre\0n"}},
         NAV | {"outputs": {"id": "navigation", "property": "children"}},
         NAV | {"inputs": [NAV["inputs"][0] | {"value": 7}, NAV["inputs"][1]]},

@@ -264,7 +264,9 @@ def test_estimates_of_one_layer_stages_are_independent(pp: int):
 
 def test_operators_of_less_than_a_nanosecond_are_left_out():
     sizes = {"layers": 4, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 128, "vocab": 9, "sequence": 8}
-    tiny = replace(SMALL, model=replace(find_model("llama3-8b"), **sizes), plan=Plan(dp=16, global_batch=16, zero=1))
+    tiny = replace(
+        SMALL, model=replace(find_model("llama3-8b"), **sizes), plan=Plan(dp=16, global_batch=16, zero=1)
+    )
     assert predict(tiny).step_ns > 0
 
 
