@@ -202,8 +202,8 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
     fitting = {each: lower(program, each.size_bytes) for each in demands if misfit(program, each) is None}
     if not fitting:
         raise UsageError(
-            f"{prefix} has no {program.collective} among {program.num_ranks} ranks with a size that the "
-            f"chunks of {program.source} divide."
+            f"No {program.collective} of {prefix} runs on {program.num_ranks} ranks and has a size that can "
+            f"be divided into the chunks of {program.source}."
         )
     expand_workload(workload, fitting, memory_bandwidth).save(output)
     left = len(demands) - len(fitting)

@@ -157,7 +157,7 @@ def print_accounting(workload: Workload) -> None:
             {"rank": int(rank), **{name: figures.get(name, 0) for name in names}}
             for rank, figures in accounting.items()
         ]
-        print_rows(rows, title="Measured step, explained by the graph")
+        print_rows(rows, title="Parts of the measured step in the graph")
     overhead = profiler_overhead(workload.metadata)
     if overhead is not None and not any(overhead.text in note for note in _assumptions(workload)):
         console.print_text(f"{overhead.text[0].upper()}{overhead.text[1:]}.")

@@ -257,7 +257,7 @@ def _export(workload: Workload, file: Path, file_format: str | None, rank: int) 
     if file_format is None and file.name.endswith(".edges.parquet"):
         chosen = "parquet-edges"
     if chosen is None:
-        raise UsageError(f"The suffix of {file} is not that of a known format. Next: add --as FORMAT.")
+        raise UsageError(f"The suffix of {file} does not identify a format. Next: add --as FORMAT.")
     console.print_text(f"Wrote {export_graph(workload, file, chosen, rank=rank)}")
 
 

@@ -88,6 +88,7 @@ def _print_items(items: list[ImportItem], study_folder: Path, folder: Path, outp
     else:
         shown = table[["place", "kind", "ranks", "files", "size_bytes", "problem"]]
         shown = shown.assign(ranks=shown["ranks"].where(shown["ranks"].notna(), ""))
+        shown = shown.rename(columns={"place": "name"})
         print_frame(shown, "table", title=f"Content of {escape(str(folder))}")
         usable = [item.place for item in items if not item.problem]
         if usable:

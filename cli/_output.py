@@ -317,7 +317,7 @@ def print_clocks(clocks: str, measured: int, ranks: int) -> None:
     """
     if not clocks:
         return
-    text = "Measured times of a rank count from the start of the step on this rank."
+    text = "Measured times of a rank are relative to the start of the step on this rank."
     if measured != 1:
         text += f" For waits and skew, the clocks of ranks are {clocks}."
     if 0 < measured < ranks:

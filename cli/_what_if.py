@@ -75,7 +75,7 @@ def what_if_command(
     changes = [*map(_faster, faster), *((Target.parse(f"edge:{edge}"), 1.0) for edge in edges)]
     run = open_run(study_folder, run_id, output_format)
     study, info = run.study, run.info
-    with stage(f"simulated run {info.id} again"):
+    with stage(f"simulated run {info.id} with changes"):
         table = _answer(study, info.id, changes) if changes else run.each_faster(times)
     qualifiers = run.summary.qualifiers
     if output_format == "json":
@@ -110,7 +110,7 @@ def _faster(text: str) -> tuple[Target, float]:
 
 
 def _times(times: float) -> str:
-    return "taken away" if times == math.inf else f"{times:g} times"
+    return "removed" if times == math.inf else f"{times:g} times"
 
 
 def _answer(study: Study, run_id: str, changes: list[tuple[Target, float]]) -> pd.DataFrame:

@@ -62,7 +62,7 @@ def _check_size(nodes: int, repeats: int) -> None:
     if nodes > _MAX_NODES:
         raise UsageError(
             f"{repeats:,} repeats make about {nodes:,} nodes, which need about "
-            f"{nodes * _BYTES_PER_NODE / 1e9:,.0f} GB; at most {_MAX_NODES:,} are made. Ask for fewer."
+            f"{nodes * _BYTES_PER_NODE / 1e9:,.0f} GB; the limit is {_MAX_NODES:,} nodes. Use fewer."
         )
 
 

@@ -238,7 +238,7 @@ def _clocks(members: Columns, ahead: Ints, *, are_known: bool) -> str:
         spreads_ns = _spreads(members["end_ns"][together] - ahead[ranks], points.reshape(-1))
         count = count_text(int(points.max()) + 1, "collective")
         spread = duration_text(int(np.median(spreads_ns)))
-        return f"aligned at the ends of {count}, which differ by {spread} (median) between the ranks"
+        return f"aligned at the ends of {count}, with a remaining difference of {spread} (median)"
     if are_known:
         return "as recorded between ranks without a common collective, as their offset is unknown"
     return "unknown: ranks without a common collective are assumed to begin the step together"

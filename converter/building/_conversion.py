@@ -132,8 +132,8 @@ class Conversion:
         world_size = max(len(opened), self.job_size, *(rank.world_size for rank in opened))
         if world_size > MAX_RANKS:
             raise TraceError(
-                f"{self.place}: a trace names a job of {world_size} ranks, which is not plausible. Next: "
-                "capture again."
+                f"{self.place}: a trace states a job size of {world_size} ranks, which is not plausible. "
+                "Next: capture again."
             )
         return Selection(frozenset(chosen), world_size)
 
@@ -192,9 +192,12 @@ class Conversion:
         if self._which(opened[0]) == "median" and count > 1:
             kind = "captured steps"
             if not is_marked:
-                by = "optimizer" if opened[0].begins_with.startswith(OPTIMIZER_STEP) else "repetition"
-                kind = f"steps, detected by {by} because none is marked"
-            facts[STEP_CHOICE] = f"the median of {count} {kind}{_spread(opened)}, by the slowest rank"
+                own = opened[0].begins_with.startswith(OPTIMIZER_STEP)
+                sign = "calls of the optimizer" if own else "a repeating sequence"
+                kind = f"unmarked steps, detected by {sign}"
+            facts[STEP_CHOICE] = (
+                f"the median of {count} {kind}{_spread(opened)}, by the time of the slowest rank"
+            )
         if len({rank.host for rank in self.ranks}) == 1 and self.ranks[0].host:
             facts |= lateness({one.rank: one.arrivals for one in measured})
         return facts

@@ -185,7 +185,7 @@ def _stand_in(logs: Logs, used: set[str]) -> str:
         absent = sorted(set(everyone) - logs.ranks.keys())
         raise TraceError(
             f"{logs.place} has no log of {ranks_text(absent)} of {logs.world_size}, and the ranks "
-            "communicate in groups or pairs, so others cannot represent them. Add the missing logs."
+            "communicate in groups or pairs, so the other ranks cannot represent them. Add the missing logs."
         )
     return (
         f"the logs of {len(logs.ranks)} of {logs.world_size} ranks ({ranks_text(sorted(logs.ranks))}) "

@@ -154,7 +154,7 @@ def messages_of_bytes(data: bytes, et_def: Any) -> Iterator[Any]:
     except AttributeError as error:
         raise UsageError(
             f"{getattr(et_def, '__name__', et_def)!r} has no Chakra messages ({error}). "
-            "Pass the module et_def_pb2 that protoc makes of Chakra's et_def.proto."
+            "Pass the module et_def_pb2 that protoc generates from Chakra's et_def.proto."
         ) from None
     for descriptor in descriptors:
         _check(descriptor)

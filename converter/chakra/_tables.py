@@ -207,7 +207,7 @@ def _open(prefix: Path, *, stays_open: bool = True) -> tuple[ParquetFile, Parque
     if not nodes.note and not edges.note:
         return None
     if nodes.note != edges.note:
-        raise ValueError("its nodes and its edges are of different workloads")
+        raise ValueError("its nodes and its edges belong to different workloads")
     for file, kinds in zip((nodes, edges), _KINDS, strict=True):
         expected = {"rank": "int64", **kinds}
         if file.kinds != expected:

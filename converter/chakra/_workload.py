@@ -196,8 +196,9 @@ class Workload:
         """
         if len(self.own_ranks) < self.num_ranks:
             raise UsageError(
-                f"Only {len(self.own_ranks)} of {self.num_ranks} ranks have their own graphs; the others "
-                "have no messages. Save the workload instead, or make it with a graph for each rank."
+                f"Only {len(self.own_ranks)} of {self.num_ranks} ranks have their own graphs, so the others "
+                "cannot be written as messages. Save the workload instead, or create it with a graph per "
+                "rank."
             )
         for rank in range(self.num_ranks):
             yield list(messages_of_bytes(encode_graph(self.graph_of(rank)), et_def))
@@ -271,7 +272,7 @@ class Workload:
         """
         if num_ranks < self.num_ranks or num_ranks % self.num_ranks:
             raise UsageError(
-                f"A workload of {self.num_ranks} ranks cannot be scaled out to {num_ranks}. Next: ask for a "
+                f"A workload of {self.num_ranks} ranks cannot be scaled out to {num_ranks}. Next: use a "
                 f"multiple of {self.num_ranks} ranks."
             )
         if num_ranks == self.num_ranks:

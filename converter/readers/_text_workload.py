@@ -145,12 +145,12 @@ def read_text_workload(
 def _check_size(layers: int, num_ranks: int, passes: int) -> None:
     """Raise `UsageError` for too many ranks or nodes, with an estimate of the memory."""
     if num_ranks > _MAX_RANKS:
-        raise UsageError(f"{num_ranks:,} ranks are too many; the limit is {_MAX_RANKS:,}. Ask for fewer.")
+        raise UsageError(f"{num_ranks:,} ranks are too many; the limit is {_MAX_RANKS:,}. Use fewer.")
     nodes = layers * _NODES_PER_LAYER * passes
     if nodes > _MAX_NODES:
         raise UsageError(
             f"{passes:,} steps of {layers:,} layers make about {nodes:,} nodes a rank, which need about "
-            f"{nodes * _BYTES_PER_NODE / 1e9:,.0f} GB; the limit is {_MAX_NODES:,} nodes. Ask for fewer."
+            f"{nodes * _BYTES_PER_NODE / 1e9:,.0f} GB; the limit is {_MAX_NODES:,} nodes. Use fewer."
         )
 
 

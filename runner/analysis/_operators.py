@@ -447,13 +447,8 @@ def operators_text(table: pd.DataFrame) -> str:
     )
     more = f" and {len(unmodelled) - _NAMED} more" if len(unmodelled) > _NAMED else ""
     share = share_text(1 - unmodelled.total() / total)
-    without = f"; without: {listed}{more}" if listed else ""
-    lines = [
-        (
-            f"{share} of the time is spent in operators whose cost is modelled and whose shapes were "
-            f"recorded{without}."
-        )
-    ]
+    without = f"; the rest is {listed}{more}" if listed else ""
+    lines = [(f"{share} of the time is spent in operators with a cost model and recorded shapes{without}.")]
     for device in dict.fromkeys(rate.chip for rate in rates):
         chip = known_chip(device)
         if chip is not None:

@@ -110,9 +110,9 @@ class SlowestRank:
         more = self.work_ns / self.median_ns - 1 if self.median_ns else 0.0
         others = f"{count_text(self.copies, 'other rank')} repeat{'s' * (self.copies == 1)}"
         copied = f" ({others} its times)" * bool(self.copies)
-        lead = "Slowest" if more >= 0 else "Latest"  # the latest rank may work less than its peers
+        lead = "Slowest" if more >= 0 else "Latest"  # the latest rank may have less work than its peers
         work = (
-            f"{lead} rank: rank {self.rank}{copied} works {duration_text(self.work_ns)}, "
+            f"{lead} rank: rank {self.rank}{copied} needs {duration_text(self.work_ns)} for its work, "
             f"{share_text(abs(more))} {'less' if more < 0 else 'more'} than the median of its peers "
             f"({duration_text(self.median_ns)})"
         )
@@ -137,7 +137,7 @@ class SlowestRank:
                 f" The additional work of rank {self.rank} explains at most {duration_text(excess_ns)} of "
                 "this waiting; for the rest, the rank"
             )
-            waits += f"{explained if excess_ns else ' It'} begins later or works in another order."
+            waits += f"{explained if excess_ns else ' It'} starts later, or works in another order."
         command = f"`what-if --faster skew:{self.rank}=inf`"
         if self.gain_ns is None:
             return f"{waits} {command} simulates an even load."

@@ -311,7 +311,7 @@ def _contributor(path: CriticalPath, advised: Advised) -> str:
 def _part_text(one: Cause, path: CriticalPath) -> str:
     """Describe a cause of time on the path: its name without examples, its time and share."""
     what = one.what.partition(ESPECIALLY)[0]
-    is_name = one.kind in ("compute", "communication") and not one.cause and not one.key.startswith("place:")
+    is_name = one.kind == "compute" and not one.cause and not one.key.startswith("place:")
     share = share_text(one.path_ns / max(1, path.makespan_ns))
     return f"{what if is_name else lowered(what)} ({duration_text(one.path_ns)}, {share})"
 

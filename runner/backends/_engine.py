@@ -382,8 +382,8 @@ def refuse_linkless(network: NetworkConfig, backend: str) -> None:
         )
     if network.logical:
         raise ConfigError(
-            f"'{backend}' only supports dimensions, but the dimensions of the network '{network.name}' only "
-            "number its ranks, because its links are not regular (see the assumptions of the network). Next: "
-            f"use {backends_that('links')}, which take the links, or give 'topology', 'npus_count', "
-            "'bandwidth' and 'latency' in a network YAML."
+            f"'{backend}' models dimensions, but the links of the network '{network.name}' do not form "
+            f"regular dimensions (see the assumptions of the network). Next: use {backends_that('links')}, "
+            "which model links, or give 'topology', 'npus_count', 'bandwidth' and 'latency' in a network "
+            "YAML."
         )

@@ -100,16 +100,16 @@ def compute_fits(table: pd.DataFrame) -> dict[str, ClassFit]:
 def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tuple[Chip, list[str]]:
     """Return *chip* with the costs in *fits*, as the software ``measured``, and sentences on the gaps.
 
-    An operator class keeps the chip's costs if its operators are too small to show a speed, or have too few
-    sizes. The function raises `ConfigError` if no class shows a speed. Operators that exceed the peaks of
-    *chip* also raise `ConfigError`, because they ran on another chip.
+    An operator class keeps the chip's costs if its operators are too small to determine a speed, or have
+    too few sizes. The function raises `ConfigError` if no class determines a speed, or if operators exceed
+    the peaks of *chip*, because they ran on another chip.
     """
     measured = {name: fit for name, fit in fits.items() if fit.fit.ns_per_byte.spread <= _WIDEST}
     if not measured:
         raise ConfigError(
-            f"{source[:1].upper()}{source[1:]} has no class of operators with {_FEWEST} sizes large "
-            "enough to show a speed, so that no chip can be fitted to it; capture a step of a larger model, "
-            "with host traces, which have operations and bytes."
+            f"{source[:1].upper()}{source[1:]} has no class of operators with at least {_FEWEST} "
+            "sizes that are large enough to determine a speed, so no chip can be fitted. Next: capture a "
+            "step of a larger model, with host traces, which contain FLOPs and bytes."
         )
     base = next(iter(chip.costs.values()))
     shares = {name: _share(chip, fit) for name, fit in measured.items()}
@@ -164,8 +164,8 @@ def rescaled(workload: Workload, other: Workload, name: str) -> tuple[Workload, 
     common = sorted(set(mine) & set(theirs))
     if not common:
         raise ConfigError(
-            f"The captures have no class of operators in common with {_FEWEST} sizes each, so that the "
-            f"ratio of the chips is unknown; capture the same model on both."
+            f"The captures have no common class of operators with {_FEWEST} sizes each, so the ratio of the "
+            "chips is unknown. Next: capture the same model on both chips."
         )
     keys = ["operator", "num_ops", "tensor_size_bytes"]
     medians = there.groupby(keys)["duration_ns"].median().rename("known_ns").reset_index()

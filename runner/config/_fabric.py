@@ -224,9 +224,9 @@ class Fabric:
             )
         if self.settings["RETRANSMIT_TIMEOUT"] == 0 and any(change.rate_bps == 0 for change in self.changes):
             raise ConfigError(
-                "A link goes down in the middle of the simulation and loses packets, but "
-                "RETRANSMIT_TIMEOUT is 0, so that they would not be sent again; set it to a few us, such "
-                f"as {SETTINGS['RETRANSMIT_TIMEOUT'][1]:g}, the default."
+                "A link goes down in the middle of the simulation and loses packets, but RETRANSMIT_TIMEOUT "
+                "is 0, so that they would never be retransmitted; set it to a few us, such as "
+                f"{SETTINGS['RETRANSMIT_TIMEOUT'][1]:g}, the default."
             )
 
     def with_room(self) -> Fabric:

@@ -143,8 +143,8 @@ def _lasting(text: str, time: str) -> dict[str, str]:
     wrong = next((moment for moment in moments.values() if not _is_time(moment)), None)
     if wrong is not None:
         raise ConfigError(
-            f"{shown(text)}: {shown(wrong)} is not a time of the simulation; write the begin of the failure, "
-            "or its begin and end, with units: @5ms or @5ms..8ms."
+            f"{shown(text)}: {shown(wrong)} is not a time of the simulation; write the start of the failure, "
+            "or its start and end, with units: @5ms or @5ms..8ms."
         )
     return moments
 
@@ -221,10 +221,9 @@ def check_failures(failures: Iterable[Failure], where: str) -> None:
     for failure in failures:
         if failure.timed:
             raise ConfigError(
-                f"{where} has a failure with 'at' or 'until', and only "
-                f"{backends_that('changes_links', 'and')} change links in the middle of a simulation. "
-                "Failures are never ignored: use one of these backends, or leave out 'at' and 'until', so "
-                "that the failure lasts from the start to the end, and compare that run with one without it."
+                f"{where} has a failure with 'at' or 'until', which only "
+                f"{backends_that('changes_links', 'and')} support. Next: use one of these backends, or leave "
+                "out 'at' and 'until', so that the failure lasts for the whole simulation."
             )
 
 

@@ -119,7 +119,7 @@ def _link_down(given: Mapping[str, Any], nodes: Sequence[int]) -> tuple[Failure,
         return ()
     if not all(0 <= node < len(nodes) for node in ends):
         raise ConfigError(
-            f"LINK_DOWN must be a time in us, counted from 2 s on, and the two nodes of a link, not "
+            f"LINK_DOWN must be a time in us, relative to 2 s, and the two nodes of a link, not "
             f"{time_us} {ends[0]} {ends[1]}; nodes are numbered from 0 to {len(nodes) - 1}."
         )
     devices = tuple(nodes[node] for node in ends)

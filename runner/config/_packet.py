@@ -191,7 +191,7 @@ def _take(words: Iterator[str], key: str, where: str) -> Any:
             return next(words)
         count = whole_number(next(words), key, where)
         if not 0 <= count <= 1000:
-            raise ConfigError(f"{where}: '{key}' announces {count} entries; it can have up to 1000.")
+            raise ConfigError(f"{where}: '{key}' states {count} entries; the limit is 1000.")
         return {next(words): next(words) for _ in range(count)}
     except StopIteration:
         raise ConfigError(f"{where}: the file ends in the middle of '{key}'; is it complete?") from None

@@ -124,7 +124,9 @@ class MeasuredTables:
         )
         lost = int((flows["_merge"] != "both").sum())
         if lost:
-            raise BackendError(f"{lost} messages have only one end; the ranks' measurements do not agree.")
+            raise BackendError(
+                f"{lost} messages were recorded at only one end; the ranks' measurements are inconsistent."
+            )
         nics = [len(place.addresses) for place in self._places]
         flows["src_nic"] = flows["path"] % flows["src"].map(dict(enumerate(nics)))
         flows["dst_nic"] = flows["path"] % flows["dst"].map(dict(enumerate(nics)))

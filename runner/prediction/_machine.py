@@ -85,9 +85,9 @@ class Machine:
             assert self.chip is not None, "scaling needs a chip"
             peaks = f"the {self.chip.precision} peaks of {self.chip.name}"
             return (
-                f"{self.title}: compute times by {peaks}, a lower bound ({share_text(origin.known_share)} of "
-                f"the compute time {how} {origin.chip} has FLOPs or bytes; the remaining compute time is "
-                "left out); host work takes its measured time"
+                f"{self.title}: compute times from {peaks}, a lower bound ({share_text(origin.known_share)} "
+                f"of the compute time {how} {origin.chip} has FLOPs or bytes; the remaining compute time is "
+                "left out), and host times as measured"
             )
         foreign = self.chip is not None and origin.chip not in ("", self.chip.name)
         but = f", not {self.chip.name}" if self.chip is not None and foreign else ""

@@ -82,8 +82,8 @@ def check_recorded(
     if ranks != network.num_ranks:
         raise UsageError(
             f"The script runs as {ranks} ranks, and the network '{network.name}' has {network.num_ranks}. "
-            "Next: change --world, or the network; of a preset such as hgx-h100-8x8, any number of nodes "
-            "works: hgx-h100-64x8."
+            "Next: change --world, or the network. Presets exist for any number of nodes, such as "
+            "hgx-h100-64x8 for 64 nodes."
         )
     get_backend(backend)
     chip.costs_of(software)

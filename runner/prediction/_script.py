@@ -138,14 +138,14 @@ def _check_mesh(recordings: Sequence[Recording], mesh: Mapping[str, int], world:
     for name, size in mesh.items():
         if name in made and made[name] != size:
             raise UsageError(
-                f"The script makes a mesh with {name}={made[name]}, and --mesh says {name}={size}. The "
-                "script decides: pass it its own option after `--`, or change --mesh."
+                f"The script creates a mesh with {name}={made[name]}, but --mesh has {name}={size}. Next: "
+                "pass the script its own option after `--`, or change --mesh."
             )
         if name not in made and size > 1 and size not in sizes:
             hint = did_you_mean(name, made) if made else " It makes no device mesh."
             raise UsageError(
-                f"--mesh says {name}={size}, but the script makes no group of {size} ranks{hint} The script "
-                "decides how it is split: pass it its own option after `--`, or change --mesh."
+                f"--mesh has {name}={size}, but the script creates no group of {size} ranks{hint} Next: pass "
+                "the script its own option after `--`, or change --mesh."
             )
 
 

@@ -59,8 +59,8 @@ class Setting:
             raise UsageError(
                 f"The plan needs {self.plan.world} ranks (tp {self.plan.tp} x pp {self.plan.pp} x dp "
                 f"{self.plan.dp} x cp {self.plan.cp}), and the network '{self.network.name}' has "
-                f"{self.network.num_ranks}. Next: change --dp, or the network; of a preset such as "
-                "hgx-h100-8x8, any number of nodes works: hgx-h100-64x8."
+                f"{self.network.num_ranks}. Next: change --dp, or the network. Presets exist for any number "
+                "of nodes, such as hgx-h100-64x8 for 64 nodes."
             )
 
 

@@ -35,14 +35,13 @@ def all_pairs_program(transfer: str, collective: str, ranks: int, workgroups: in
         raise ConfigError(f"There is no variant '{transfer}'{did_you_mean(transfer, ALL_PAIRS)}")
     if collective not in ALL_PAIRS[transfer]:
         raise ConfigError(
-            f"There is no program by {transfer} for {collective}; there is one for "
+            f"The direct exchange '{transfer}' does not support {collective}, only "
             f"{', '.join(ALL_PAIRS[transfer])}."
         )
     workgroups = workgroups or ranks - 1
     if ranks < 2 or workgroups < 1:
         raise ConfigError(
-            f"An exchange needs at least 2 ranks and a workgroup, not {ranks} and {workgroups}, to "
-            "exchange data."
+            f"A direct exchange needs at least 2 ranks and 1 workgroup, not {ranks} and {workgroups}."
         )
     writer = _Writer(transfer, collective, ranks, workgroups)
     scratch = ranks if transfer == "packet" or (transfer, collective) == ("put", "reduce-scatter") else 0
@@ -162,8 +161,7 @@ def builtin_program(algorithm: str, collective: str, ranks: int) -> Program:
     makers = BUILTIN_PROGRAMS[algorithm]
     if collective not in makers:
         raise ConfigError(
-            f"The built-in algorithm '{algorithm}' has no program for {collective}; it has one for "
-            f"{', '.join(makers)}."
+            f"The built-in algorithm '{algorithm}' does not support {collective}, only {', '.join(makers)}."
         )
     if ranks < 2 or (algorithm in {"halvingDoubling", "doubleBinaryTree"} and ranks & (ranks - 1)):
         wanted = "at least 2" if ranks < 2 else "a power of two of"

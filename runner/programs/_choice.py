@@ -220,7 +220,7 @@ def check_program_size(name: str, ranks: int) -> None:
         raise ConfigError(
             f"'{name}' among {ranks:,} ranks has about {steps:,} steps, which need about "
             f"{steps * _BYTES_PER_STEP / 1e9:,.0f} GB and {steps * _S_PER_STEP / 60:,.0f} minutes. "
-            f"The limit is {_MAX_STEPS:,} steps; ask for fewer ranks."
+            f"The limit is {_MAX_STEPS:,} steps; use fewer ranks."
         )
 
 
@@ -297,7 +297,7 @@ def _proved(content: bytes, source: str) -> Program:
     proof = prove(program)
     if not proof.holds:
         raise ConfigError(
-            f"{source}: the program is wrong, so it is not simulated: {proof.problems[0].message} "
+            f"{source}: the program is incorrect, so it is not simulated: {proof.problems[0].message} "
             f"'chakrascope algorithm prove {source}' shows the steps."
         )
     return program

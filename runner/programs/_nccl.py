@@ -69,8 +69,8 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
         raise ConfigError(f"NCCL has no protocol '{protocol}'{did_you_mean(protocol, PROTOCOLS)}")
     if collective not in NCCL_ALGORITHMS[algorithm]:
         raise ConfigError(
-            f"NCCL's {algorithm} has no program here for {collective}; it has one for "
-            f"{', '.join(NCCL_ALGORITHMS[algorithm])}."
+            f"NCCL's {algorithm} does not support {collective}. Next: use it for "
+            f"{', '.join(NCCL_ALGORITHMS[algorithm])}, or choose another algorithm."
         )
     if ranks < 2 or not 1 <= channels <= _MAX_CHANNELS:
         raise ConfigError(

@@ -96,7 +96,7 @@ def _refuse_paths(data: Mapping[str, Any], name: str) -> None:
     """Raise `ConfigError` if *data* refers to a file."""
     if isinstance(data.get("infragraph"), str):
         raise ConfigError(
-            f"{name} names another file ('infragraph'), which files from a browser may not do. Next: leave "
-            "it out, write the network out with `chakrascope network FILE --as yaml -o FOLDER`, or put "
+            f"{name} refers to another file ('infragraph'), which uploaded files must not do. Next: leave "
+            "the key out, convert the network with `chakrascope network FILE --as yaml -o FOLDER`, or copy "
             "the file into the study's folder 'networks'."
         )

@@ -295,7 +295,7 @@ class Study(StudyLayout):
         """Raise `StudyError` if a result has another number of *ranks* than the run's description."""
         if ranks != info.num_ranks:
             raise StudyError(
-                f"{self.run_file(info.id)} says {info.num_ranks:,} ranks, but its ranks.parquet has "
+                f"{self.run_file(info.id)} states {info.num_ranks:,} ranks, but its ranks.parquet has "
                 f"{ranks:,}; delete the folder and run it again."
             )
 
@@ -393,8 +393,8 @@ class Study(StudyLayout):
         if kept.makespan_ns != result.makespan_ns:
             raise StudyError(
                 f"The run {run_id} of {kept.created[:10]} took {kept.makespan_ns:,} ns, and the same "
-                f"experiment now takes {result.makespan_ns:,}: '{kept.backend}' gives another result than "
-                f"before. Delete the old run with 'chakrascope runs {self.path} --delete {run_id}', or use "
+                f"experiment now takes {result.makespan_ns:,} ns: '{kept.backend}' now gives a different "
+                f"result. Delete the old run with 'chakrascope runs {self.path} --delete {run_id}', or use "
                 "another study."
             )
 

@@ -108,7 +108,7 @@ class Workspace:
         check_name(name, "a study")
         if self.home is None:
             raise StudyError(
-                "There is no folder for new studies; start the viewer with one that holds studies."
+                "There is no folder for new studies; start the viewer with a folder that contains studies."
             )
         if (self.home / name).exists():
             raise StudyError(f"There is a '{name}' already; choose another name.")

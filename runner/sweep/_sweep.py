@@ -308,7 +308,7 @@ def _search(over: Space | Sequence[Settings], trials: int) -> Search:
     if not isinstance(over, Mapping):
         raise ConfigError("A search chooses from axes, not from a list of points; leave out one of them.")
     if trials < 1 or not all(isinstance(values, Range) or len(values) for values in over.values()):
-        raise ConfigError("A search needs at least one trial, and each axis a value.")
+        raise ConfigError("A search needs at least one trial, and at least one value per axis.")
     return Search(over, trials)
 
 

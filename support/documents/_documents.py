@@ -157,7 +157,7 @@ def _mapping(value: Any, name: str) -> dict[str, Any]:
     try:
         return unique_keys([(str(key), item) for key, item in value.items()])
     except ValueError as error:
-        raise ConfigError(f"{name} is ambiguous: {error}; leave one of the two.") from error
+        raise ConfigError(f"{name} is ambiguous: {error}; remove one of the two.") from error
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

@@ -60,14 +60,14 @@ def to_arrow(column: npt.NDArray[Any] | TextColumn) -> pa.Array:
 
 
 def to_texts(column: pa.ChunkedArray) -> TextColumn:
-    """Return a dictionary-encoded Arrow *column* as texts; raises `ValueError` if a text is null."""
+    """Return a dictionary-encoded Arrow *column* as texts; raises `ValueError` if a string is null."""
     parts = []
     for chunk in column.chunks:
         if not pa.types.is_dictionary(chunk.type) or chunk.null_count:
-            raise ValueError("a text is null")
+            raise ValueError("a string is null")
         numbers, texts = _values(chunk.indices, kind_of(chunk.indices.type)), chunk.dictionary.to_pylist()
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(texts):
-            raise ValueError("a text's index is out of range")
+            raise ValueError("the index of a string is out of range")
         parts.append(TextColumn(numbers, texts))
     return TextColumn.joined(parts) if len(parts) > 1 else parts[0] if parts else TextColumn.of([])
 

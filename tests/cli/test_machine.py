@@ -49,10 +49,10 @@ def study(tmp_path_factory):
         (
             "gpu",
             "8xh100",
-            "by the bf16 peaks of h100, a lower bound (100.0 % of the compute time measured on v100",
+            "from the bf16 peaks of h100, a lower bound (100.0 % of the compute time measured on v100",
         ),
         ("gpu", "16xv100", "compute times as measured on v100\n"),
-        ("cpu", "8xh200", "8 x h200 (hgx-h100-8): compute times by the bf16 peaks of h200"),
+        ("cpu", "8xh200", "8 x h200 (hgx-h100-8): compute times from the bf16 peaks of h200"),
         ("cpu", "cpu-cluster-8", "on cpu-cluster-8: compute times as measured on a CPU\n"),
         ("unsized", "8xh100", "compute times as measured on a CPU, not h100\n"),
         ("predicted", "8xb200", "compute times as predicted for h100, not b200\n"),
@@ -165,7 +165,7 @@ def test_a_sweep_compares_machines_by_their_names_and_work(study, capfd):
     out = answer(capfd, "sweep", study.path, *options)
     text = " ".join(out.split())
     assert out.index("8xh100") < out.index("16xv100")
-    assert "8 x h100 (hgx-h100-8): compute times by the bf16 peaks" in text
+    assert "8 x h100 (hgx-h100-8): compute times from the bf16 peaks" in text
     assert "16 x v100 (dgx-2-16): compute times as measured on v100" in text
     assert "A step does the work of several captured steps" in text
     assert "2 captured ranks: 4 on 8, 8 on 16 ranks" in text

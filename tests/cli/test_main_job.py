@@ -235,7 +235,7 @@ def test_rescaled_workload_is_stored_separately(study, capsys):
         ([], "No change is given"),
         (["--tp", "2"], "would change the shape of every operator"),
         (["--pp", "4"], "differs from the others"),
-        (["--pp", "3"], "which cannot be divided evenly among 3 stages. Ask for --pp 1, 2, 4."),
+        (["--pp", "3"], "which cannot be divided evenly among 3 stages. Use --pp 1, 2, 4."),
         (["--chip", "h10"], "did you mean 'h100'"),
         (["--dp", "4"], "cannot be repeated as data parallelism"),
     ],

@@ -314,5 +314,5 @@ def test_what_a_command_cannot_mean(capsys):
     assert "apply only to built-in programs" in refusal
     code, _, err = program(capsys, "inspect", "direct", "--collective", "broadcast", "--ranks", "4")
     assert code == 40
-    assert "has no program for broadcast" in err
+    assert "does not support broadcast" in err
     assert program(capsys, "inspect", PLAN, "--size", "much")[0] == 2

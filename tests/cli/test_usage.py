@@ -616,7 +616,7 @@ def test_a_bandwidth_that_grows_leaves_latencies(made, capsys):
 
 def test_times_of_measured_ranks_name_their_clock(tmp_path, capsys):
     made = make_study(tmp_path / "study")
-    clock = "count from the start of the step on this rank"
+    clock = "are relative to the start of the step on this rank"
     for options in ((), ("--view", "collectives"), ("--view", "ranks")):
         measured, simulated = (
             " ".join(answer(capsys, "summary", made.study.path, "--run", run, *options).split())

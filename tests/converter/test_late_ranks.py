@@ -95,8 +95,8 @@ def test_steps_of_different_durations_are_named_with_their_range(tmp_path):
         thread.op("aten::mm", start, end, number)
     write_trace_set(tmp_path, [thread.write(tmp_path, spans) | {"process_groups": []}])
     assert step_choice_text(convert(tmp_path).metadata) == (
-        "Step 1 is shown: the median of 3 captured steps (10.0 ms to 40.0 ms, mean 20.7 ms), by the slowest "
-        "rank."
+        "Step 1 is shown: the median of 3 captured steps (10.0 ms to 40.0 ms, mean 20.7 ms), by the time "
+        "of the slowest rank."
     )
 
 
@@ -109,7 +109,8 @@ def test_step_closest_to_unprofiled_steps_is_converted(tmp_path):
     write_trace_set(tmp_path, [entry])
     metadata = convert(tmp_path).metadata
     assert (
-        step_choice_text(metadata) == "Step 1 is shown: the median of 3 captured steps, by the slowest rank."
+        step_choice_text(metadata)
+        == "Step 1 is shown: the median of 3 captured steps, by the time of the slowest rank."
     )
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     steps = [{"index": 9 + n, "start_ns": 0, "end_ns": 11_000_000} for n in range(6)]

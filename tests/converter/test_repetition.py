@@ -76,7 +76,9 @@ def test_two_equal_iterations_are_two_steps(tmp_path):
     path = trace(tmp_path / "trace.json", FORWARD * 2)
     assert calls_in(path, steps_of(path)) == [len(FORWARD)] * 2
     workload = convert_files(None, str(path))
-    chosen = "the median of 2 steps, detected by repetition because none is marked, by the slowest rank."
+    chosen = (
+        "the median of 2 unmarked steps, detected by a repeating sequence, by the time of the slowest rank."
+    )
     assert step_choice_text(workload.metadata).endswith(f" is shown: {chosen}")
     (note,) = [note for note in workload.metadata["assumptions"] if "repetitions" in note]
     assert note == "no step is marked in the traces: each of the 2 repetitions in them counts as one step"
@@ -212,8 +214,8 @@ def test_a_step_ends_with_the_optimizer(tmp_path):
     assert ends_in(path) == ([150.0, 550.0, 956.0], "Optimizer.step#SGD.step")
     metadata = convert_files(None, str(path)).metadata
     assert step_choice_text(metadata) == (
-        "Step 1 is shown: the median of 3 steps, detected by optimizer because none is marked, by the "
-        "slowest rank."
+        "Step 1 is shown: the median of 3 unmarked steps, detected by calls of the optimizer, by the time of "
+        "the slowest rank."
     )
     (note,) = [note for note in metadata["assumptions"] if note.startswith("no step is marked")]
     assert "each of the 3 intervals that end with 'Optimizer.step#SGD.step' counts as one step" in note

@@ -311,10 +311,10 @@ def test_turns_are_taken_on_networks_with_queues_too(backend):
 
 @pytest.mark.parametrize(("part", "told"), [
     ({"sends-first": {"all_gather": 2}}, "needs handshake: in-order"),
-    (IN_ORDER | {"sends-first": {"all_gather": 0}}, "1 to 64 pieces of all_gather, not 0"),
+    (IN_ORDER | {"sends-first": {"all_gather": 0}}, "must be a whole number from 1 to 64, not 0"),
     (IN_ORDER | {"sends-first": {"all_gather": True}}, "not True"),
     (IN_ORDER | {"sends-first": {"allgather": 2}}, "did you mean"),
-    (IN_ORDER | {"sends-first": ["all_gather"]}, "must map operations"),
+    (IN_ORDER | {"sends-first": ["all_gather"]}, "'sends-first' must be a mapping"),
 ])  # fmt: skip
 def test_errors_of_sends_first_are_named(part, told):
     with pytest.raises(ConfigError, match=told):

@@ -197,7 +197,7 @@ def test_run_with_wrong_number_of_ranks_is_refused(run, ranks):
     try:
         file.write_text(json.dumps(files[file] | {"num_ranks": ranks}))
         for read in (study.result, study.run_workload):
-            with pytest.raises(StudyError, match=r"run\.json (says .* ranks, but|is damaged)"):
+            with pytest.raises(StudyError, match=r"run\.json (states .* ranks, but|is damaged)"):
                 read(run_id)
     finally:
         file.write_text(json.dumps(files[file]))

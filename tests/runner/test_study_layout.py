@@ -283,7 +283,7 @@ def test_another_answer_to_the_same_experiment_is_refused(study):
     result = study.result("dd5353830f5ba8b8")
     run = study.add_run(experiment, result)
     other = replace(result, makespan_ns=6_206_352)
-    with pytest.raises(StudyError, match=f"took 6,206,351 ns, and .* takes 6,206,352: .*--delete {run}"):
+    with pytest.raises(StudyError, match=f"took 6,206,351 ns, and .* takes 6,206,352 ns: .*--delete {run}"):
         study.add_run(experiment, other)
     assert study.run_info(run).makespan_ns == 6_206_351
 

@@ -306,7 +306,7 @@ def test_json_is_one_too_and_an_infragraph_is_written_out(study):
         ("/etc/mine.yml", {}, "must have a plain name"),
         (".yml", {}, "must have a plain name"),
         ("config.txt", {}, "use the command line"),
-        ("mine.yml", {"infragraph": "/etc/passwd"}, "names another file .'infragraph'"),
+        ("mine.yml", {"infragraph": "/etc/passwd"}, "refers to another file .'infragraph'"),
         ("mine.yml", {"tcp": {"pcap": "/etc/packets"}}, "'tcp': 'pcap' must be true or false"),
         ("mine.yml", {"bandwidth": [0]}, "'bandwidth' must be more than 0"),
     ],

@@ -220,7 +220,7 @@ def test_two_stages_become_four_with_more_layers_and_micro_batches(staged):
         kinds = [Counter(graph.edge_columns["kind"].tolist()) for graph in (one, other)]
         assert [kinds[0][kind] for kind in WAITS] == [kinds[1][kind] for kind in WAITS]
     with pytest.raises(
-        UsageError, match=r"has 4 layers, which cannot be divided evenly among 3 stages. Ask for --pp 1, 2, 4"
+        UsageError, match=r"has 4 layers, which cannot be divided evenly among 3 stages. Use --pp 1, 2, 4"
     ):
         with_stages(two, 3)
 

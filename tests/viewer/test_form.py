@@ -301,7 +301,7 @@ def test_a_machine_of_another_chip_models_the_compute_times(on_h100):
     assert machine_text(own) == "8 x h100 (hgx-h100-8): compute times as measured on h100."
     setup = networks.start("", "", "16xa100-80", "bert")
     assert machine_text(setup).startswith(
-        "16 x a100-80 (dgx-a100-2x8): compute times by the bf16 peaks of a100-80, a lower bound (100.0 % of"
+        "16 x a100-80 (dgx-a100-2x8): compute times from the bf16 peaks of a100-80, a lower bound (100.0 % of"
     )
     assert command_line(setup, ["replay"]) == "chakrascope run STUDY --on 16xa100-80 --backend replay"
     made = experiment_of(setup, prefix, "analytical-unaware")
@@ -359,7 +359,7 @@ def test_a_machine_is_chosen_in_the_browser(on_h100, page):
         page.wait_for_selector("#new-start:not([disabled])")
         page.locator("#new-cluster").fill("16xa100-80")
         page.get_by_role("option", name="16xa100-80").click()
-        page.wait_for_selector("#new-scaling:has-text('by the bf16 peaks of a100-80, a lower bound')")
+        page.wait_for_selector("#new-scaling:has-text('from the bf16 peaks of a100-80, a lower bound')")
         page.wait_for_selector("#new-command:has-text('--on 16xa100-80')")
         page.wait_for_selector("#findings:has-text('Changes to 16xa100-80')")
         assert page.locator("#new-network").input_value() == "dgx-a100-2x8"

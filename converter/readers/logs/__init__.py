@@ -321,7 +321,7 @@ def _together(
     sizes = [comm.size for log in logs for comm in log.comms.values()]
     world = max([*stated, *sizes, *(rank + 1 for rank in ranks)])
     if world > _MAX_RANKS:
-        raise TraceError(f"{place}: a log names a job of {world} ranks, which is not plausible.")
+        raise TraceError(f"{place}: a log states a job size of {world} ranks, which is not plausible.")
     members, labels = _groups(ranks, place)
     known = {
         group: max([comm.size for log in logs for name, comm in log.comms.items() if name == group])

@@ -47,13 +47,12 @@ def with_faster_network(network: NetworkConfig, backend: str, target: Target, ti
     if not (target.name.isdecimal() and len(target.name) < 19 and int(target.name) < network.dimensions):
         choices = ", ".join(f"{target.what}:{dimension}" for dimension in range(network.dimensions))
         raise UsageError(
-            f"The network '{network.name}' has no dimension '{target.name[:20]}', counted from 0; choose "
-            f"from {choices}."
+            f"The network '{network.name}' has no dimension '{target.name[:20]}'; choose from {choices}."
         )
     if _link_list(network, backend):
         raise UsageError(
-            f"The network '{network.name}' is a list of links, so '{backend}' uses no speeds of dimensions. "
-            "Next: change a link (link:0-8)."
+            f"The network '{network.name}' is a list of links, so its dimensions have no speed on "
+            f"'{backend}'. Next: change a link (link:0-8)."
         )
     factors = [times if dimension == int(target.name) else 1.0 for dimension in range(network.dimensions)]
     pairs = zip(getattr(network, target.what), factors, strict=True)

@@ -102,7 +102,7 @@ class Target:
             better = "more bandwidth" if self.what == "bandwidth" else "less latency"
             return f"network dimension {int(self.name) + 1}: {better}"
         if self.what == "collective":
-            return f"{self.name}: less data"
+            return f"{self.name} with less data"
         if self.what == "machine":
             return _FIGURES.get(self.name, f"machine: {self.name}")
         if self.what == "edge":

@@ -129,7 +129,7 @@ def _run_id(study: Study, part: str) -> str:
         return matches[0]
     choices = {*study.trace_sets(), *study.workloads(), *(run_id[:8] for run_id in ids)}
     raise StudyError(
-        f"The study {study.path} has {len(matches) or 'no'} capture, workload or run '{part}'"
+        f"The study {study.path} has {len(matches) or 'no'} captures, workloads or runs named '{part}'"
         f"{did_you_mean(part, choices)}"
     )
 

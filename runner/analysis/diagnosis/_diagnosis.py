@@ -144,7 +144,8 @@ def _rates(messages: Messages, remarks: list[str]) -> Rates | None:
     if len(messages) == 0:
         remarks.append(
             "The run has no records of messages between hosts, so slow NICs, slow links and stalls cannot be "
-            "detected. Next: run the workload on 'packet' or 'flow', or emulate it on several hosts."
+            "detected. Next: emulate the workload on the hosts with `chakrascope emulate`, or simulate the "
+            "network with `chakrascope run --backend packet`."
         )
         return None
     if len(messages) < _FEWEST:

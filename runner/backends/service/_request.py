@@ -243,7 +243,7 @@ def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool
     except ValueError as error:
         raise ConfigError(
             f"A number of the experiment is too large for ASTRA-sim Service, which stores 32 bits ({error}); "
-            "use the backends 'astra-sim:...' or ours."
+            "use the backends 'astra-sim:...' or Chakrascope's."
         ) from error
 
 
@@ -267,7 +267,7 @@ def _refuse_custom(system: SystemConfig) -> None:
     if given:
         raise ConfigError(
             f"'{given[0].replace('_', '-')}' cannot be used with ASTRA-sim Service, which ignores all other "
-            "algorithms if one is custom; use the backends 'astra-sim:...' or ours."
+            "algorithms if one is custom; use the backends 'astra-sim:...' or Chakrascope's."
         )
 
 
@@ -285,8 +285,9 @@ def _algorithms(system: SystemConfig, dimensions: int, warnings: list[str]) -> d
         wrong = next((name for name in names if name not in allowed), None)
         if wrong:
             raise ConfigError(
-                f"ASTRA-sim Service does not take the algorithm '{wrong}' in '{key.replace('_', '-')}', only "
-                f"{', '.join(sorted(allowed))}; choose one, or use the backends 'astra-sim:...' or ours."
+                f"ASTRA-sim Service does not accept the algorithm '{wrong}' in '{key.replace('_', '-')}', "
+                f"only {', '.join(sorted(allowed))}; choose one, or use the backends 'astra-sim:...' or "
+                "Chakrascope's."
             )
         algorithms[key] = list(names)
     return algorithms

@@ -226,7 +226,7 @@ def _annotations(data: Mapping[str, Any], where: str) -> tuple[dict[str, int], t
                     unused[attribute] = None
                     continue
                 if not str(value).isdecimal():
-                    raise ConfigError(f"{place}: a rank is a whole number, not {shown(value)}.")
+                    raise ConfigError(f"{place}: a rank must be a whole number, not {shown(value)}.")
                 ranks[_text(entry, "name", place)] = int(str(value)[:18])
     return ranks, tuple(unused)
 

@@ -48,8 +48,8 @@ def with_layers(workload: Workload, count: int) -> Workload:
         raise WorkloadError(f"The ranks of the workload have different numbers of layers. {_INSTEAD}")
     if count < present:
         raise UsageError(
-            f"The captured model has {present} layers, and --layers {count} is less. Ask for {present} or "
-            "more, or capture a smaller model."
+            f"The captured model has {present} layers, and --layers {count} is less. Use --layers {present} "
+            "or more, or capture a smaller model."
         )
     if count == present:
         return workload
@@ -82,8 +82,8 @@ def _periods(graph: Graph, cuts: Sequence[int], name: Callable[[int], object], p
     periods = alike(graph, cuts, name)
     if periods is None:
         raise WorkloadError(
-            f"No two consecutive layers of rank {graph.rank} are equal in the {phase} pass, so the cost of a "
-            f"further layer is unknown. {_INSTEAD}"
+            f"No two consecutive layers of rank {graph.rank} are equal in the {phase} pass, so the cost of "
+            f"an additional layer is unknown. {_INSTEAD}"
         )
     return periods
 
@@ -188,21 +188,21 @@ def with_data_parallelism(workload: Workload, degree: int) -> Workload:
     sizes = {len(workload.groups.get(key, range(workload.num_ranks))) for key in parallelism.replicas}
     if not sizes:
         raise WorkloadError(
-            f"The {workload.num_ranks} rank(s) of the workload exchange no gradients, so nothing shows what "
-            "more replicas would exchange. Capture the job with two data-parallel replicas, or record its "
-            "script as a job of more ranks."
+            f"The {workload.num_ranks} rank(s) of the workload exchange no gradients, so the communication "
+            "of additional replicas is unknown. Capture the job with two data-parallel replicas, or record "
+            "its script as a job of more ranks."
         )
     now = max(sizes)
     if degree < now or degree % now:
         raise UsageError(
             f"The captured job has {now} data-parallel replicas, and --dp {degree} is not a multiple of "
-            f"{now}. Ask for {now}, {2 * now}, {3 * now}, ...; for fewer replicas, capture a smaller job."
+            f"{now}. Use --dp {now}, {2 * now}, {3 * now}, ...; for fewer replicas, capture a smaller job."
         )
     ranks = workload.num_ranks * (degree // now)
     if ranks > _MAX_RANKS:
         raise UsageError(
-            f"--dp {degree:,} makes a job of {ranks:,} ranks, each with a file; at most {_MAX_RANKS:,} are "
-            f"made. Ask for --dp {_MAX_RANKS * now // workload.num_ranks} or less."
+            f"--dp {degree:,} makes a job of {ranks:,} ranks, each with a file; the limit is "
+            f"{_MAX_RANKS:,} ranks. Use --dp {_MAX_RANKS * now // workload.num_ranks} or less."
         )
     return workload.scale_out(workload.num_ranks * (degree // now))
 
@@ -251,7 +251,7 @@ def _recut(workload: Workload, count: int) -> Workload:
         return with_stages(workload, micro_batches=count)
     except WorkloadError as error:
         raise WorkloadError(
-            "The cost of other micro-batches is unknown: its stages do not repeat one forward and one "
+            "The cost of additional micro-batches is unknown: the stages do not repeat one forward and one "
             "backward pass in the middle of a step (1F1B), and passes cannot be distinguished. "
             f"{error.message}"
         ) from error

@@ -204,7 +204,7 @@ class _Pipeline:
             fitting = [str(number) for number in range(1, count + 1) if count % number == 0]
             raise UsageError(
                 f"The model has {count_text(count, 'layer')}, which cannot be divided evenly among "
-                f"{shape.stages} stages. Ask for --pp {', '.join(fitting)}."
+                f"{shape.stages} stages. Use --pp {', '.join(fitting)}."
             )
         if (shape.stages, shape.layers) != (len(self.stages), len(self.places)):
             for one in (FORWARD, BACKWARD):

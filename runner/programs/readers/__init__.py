@@ -32,8 +32,8 @@ def read_bytes(path: Path) -> bytes:
         raise ConfigError(f"The program {path} cannot be read ({reason}); check the file.") from error
     if len(content) > _MAX_BYTES:
         raise ConfigError(
-            f"The program {path} is larger than {bytes_text(_MAX_BYTES)}; a program of this size is not "
-            "read. Check that it is the right file."
+            f"The program {path} is larger than {bytes_text(_MAX_BYTES)}. Next: check "
+            "that it is the right file."
         )
     return content
 

@@ -123,7 +123,7 @@ class Fields:
         self.source = source
         self.where = where or source
         if not isinstance(data, dict):
-            raise ConfigError(f"{self.where}: there should be a JSON object, not {reprlib.repr(data)}.")
+            raise ConfigError(f"{self.where}: expected a JSON object, not {reprlib.repr(data)}.")
         self.data: dict[str, Any] = data
 
     def __contains__(self, key: str) -> bool:

@@ -313,7 +313,8 @@ def _parse(content: bytes, source: str) -> _Element:
                 "<gpu>, <tb> and <step> in it."
             )
         require(
-            steps <= MAX_OPS, f"{source}: there are more than {MAX_OPS} steps; such a program is not read."
+            steps <= MAX_OPS,
+            f"{source}: there are more than {MAX_OPS} steps; larger programs are not supported.",
         )
         wrong = misspelling(attributes, _ATTRIBUTES[tag])
         require(not wrong, f"{source}, line {line}: in <{tag}>, {wrong}")
@@ -339,7 +340,7 @@ def _parse(content: bytes, source: str) -> _Element:
             ) from error
         raise ConfigError(f"{source}: this is not XML ({error}); check the file.") from error
     except (LookupError, ValueError) as error:  # of the encoding that the file names
-        raise ConfigError(f"{source}: this encoding is not read ({error}); save it as UTF-8.") from error
+        raise ConfigError(f"{source}: this encoding is not supported ({error}); save it as UTF-8.") from error
     return root[0]
 
 

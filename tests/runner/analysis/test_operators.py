@@ -136,7 +136,7 @@ def test_the_command_prints_people_the_sentences_and_others_all_rows(bert, tmp_p
     run = run_of(tmp_path, bert)
     assert command_line.run("summary", str(run.study.path), "--view", "operators") == 0
     printed = capsys.readouterr().out
-    assert "of the time is spent in operators whose cost is modelled" in printed
+    assert "of the time is spent in operators with a cost model" in printed
     assert "TFLOP/s" in printed
     assert command_line.run("summary", str(run.study.path), "--view", "operators", "--format", "json") == 0
     rows = json.loads(capsys.readouterr().out)

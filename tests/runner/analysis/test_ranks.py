@@ -54,7 +54,7 @@ def test_the_rank_that_the_others_wait_for_is_the_slowest():
     found = slowest_rank(Recorded([8_000, 9_000, 8_200], [[10, 300, 20], [700, 900, 710]]))
     assert (found.rank, found.work_ns, found.median_ns) == (1, 9_000, 8_100)
     assert (found.last_at, found.collectives, found.waited_ns) == (2, 2, 280 + 190)
-    assert "rank 1 works 9.00 µs, 11.1 % more" in found.sentence
+    assert "rank 1 needs 9.00 µs for its work, 11.1 % more" in found.sentence
     assert "4.7 % of the step. `what-if --faster skew:1=inf` simulates an even load." in found.sentence
     assert found.to_json()["gain_ns"] is None
 
@@ -67,7 +67,10 @@ def test_waits_for_a_processor_are_named(delayed_ns, is_named):
 
 def test_a_rank_that_is_waited_for_may_work_less():
     found = slowest_rank(Recorded([8_000, 5_000], [[10, 900]]))
-    assert "rank 1 works 5.00 µs, 37.5 % less than the median of its peers (8.00 µs)" in found.sentence
+    assert (
+        "rank 1 needs 5.00 µs for its work, 37.5 % less than the median of its peers (8.00 µs)"
+        in found.sentence
+    )
 
 
 def test_measured_ranks_are_waited_for_on_one_clock(run):
@@ -105,7 +108,7 @@ def test_the_gain_of_an_even_load_is_that_of_the_what_if():
 )
 def test_a_rank_without_additional_work_begins_late(gain_ns, text):
     found = replace(slowest_rank(Recorded([8_000, 8_000], [[10, 3_000]])), gain_ns=gain_ns)
-    assert found.sentence.endswith(f"It begins later or works in another order. {text}")
+    assert found.sentence.endswith(f"It starts later, or works in another order. {text}")
 
 
 def test_equal_replicas_of_the_slowest_rank_count_as_last_together():
@@ -128,7 +131,7 @@ def test_copies_of_a_measured_rank_are_no_peers(facts):
     recorded = Recorded([8_000, 8_000, 9_000, 9_000], [[10, 10, 300, 300]])
     found = slowest_rank(recorded, scaled(facts, 0, 0, 1, 1))
     assert (found.rank, found.copies, found.median_ns, found.delayed_ns) == (2, 1, 8_000, 5)
-    assert "rank 2 (1 other rank repeats its times) works 9.00 µs, 12.5 % more" in found.sentence
+    assert "rank 2 (1 other rank repeats its times) needs 9.00 µs for its work, 12.5 % more" in found.sentence
     assert slowest_rank(Recorded([8_000] * 4, [[10] * 4]), scaled(facts, 0, 0, 0, 0)) is None
     alone = slowest_rank(Recorded([8_000] * 4, [[10, 10, 10, 300]]), scaled(facts, 0, 0, 0, 0))
     assert (alone.rank, alone.copies) == (3, 0)

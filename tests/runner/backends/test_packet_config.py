@@ -90,7 +90,7 @@ def test_a_packet_network_survives_yaml_and_ns3_files(config, tmp_path):
         ("CC_MODE 1\n", "CC_MODE -1\n", "'CC_MODE' must be a number of 0 or more"),
         ("ENABLE_QCN 1", "ENABLE_QCN 2", "must be 0 or 1"),
         ("50Mb/s", "50Mbit", "not a bandwidth.*80Gbps.*alone is in bps"),
-        ("2 100000000000", "2000000 100000000000", "up to 1000"),
+        ("2 100000000000", "2000000 100000000000", "the limit is 1000"),
         ("CC_MODE 1\n", "KMAX_MAP 1 2", "ends in the middle of 'KMAX_MAP'"),
         ("topo.txt", "absent.txt", "neither in the working directory"),
     ],

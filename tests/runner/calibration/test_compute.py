@@ -61,7 +61,7 @@ def test_shares_of_the_peaks_come_back():
 
 def test_too_small_operators_fit_no_chip():
     fits = compute_fits(operator_table(captured(sizes=range(2, 8, 2), noise=0.1)))
-    with pytest.raises(ConfigError, match="large enough to show a speed"):
+    with pytest.raises(ConfigError, match="large enough to determine a speed"):
         calibrated_chip(CHIP, fits, "a test")
 
 
@@ -83,7 +83,7 @@ def test_operators_are_carried_over_as_measured_there_or_by_their_class():
 
 def test_captures_without_a_common_class_are_refused():
     few = captured(sizes=range(20, 22, 2))
-    with pytest.raises(ConfigError, match="no class of operators in common"):
+    with pytest.raises(ConfigError, match="no common class of operators"):
         rescaled(captured(), few, "few")
 
 

@@ -220,7 +220,7 @@ def test_directly_linked_ranks_forward():
 def test_dragonfly_is_refused_by_dimension_backends():
     network = NetworkConfig.load(SAMPLES / "dragonfly.json", DEFAULTS)
     workload = microbenchmark("all-reduce", 72, 1 << 16)
-    with pytest.raises(ConfigError, match=r"only number its ranks.*analytical-aware"):
+    with pytest.raises(ConfigError, match=r"do not form regular dimensions.*analytical-aware"):
         simulate(workload, "default", network)
     assert simulate(workload, "default", network, backend="analytical-aware").makespan_ns > 0
 

@@ -345,7 +345,7 @@ def test_faster_links_do_not_slow_a_step_down():
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"plan": replace(SMALL.plan, dp=8)}, UsageError, "any number of nodes works"),
+        ({"plan": replace(SMALL.plan, dp=8)}, UsageError, "Presets exist for any number of nodes"),
         ({"plan": replace(SMALL.plan, precision="fp4")}, ConfigError, "no peak for the precision"),
         ({"plan": replace(SMALL.plan, tp=3)}, UsageError, "--tp 2"),
         ({"software": "nemo"}, ConfigError, "no costs for the software"),

@@ -142,10 +142,10 @@ def test_functional_collectives_have_their_local_size():
     ("mesh", "said"),
     [
         ({"dp": 2, "tp": 4}, "has 8 ranks, and --world is 4"),
-        ({"tp": 4}, r"The script makes a mesh with tp=2, and --mesh says tp=4"),
+        ({"tp": 4}, r"The script creates a mesh with tp=2, but --mesh has tp=4"),
         ({"tp": 2, "ep": 2}, None),
         ({"dp": 4}, None),
-        ({"tp": 1, "cp": 4}, r"makes a mesh with tp=2, and --mesh says tp=1"),
+        ({"tp": 1, "cp": 4}, r"creates a mesh with tp=2, but --mesh has tp=1"),
     ],
 )
 def test_the_mesh_has_to_be_the_scripts(mesh, said):

@@ -89,7 +89,7 @@ def test_another_collective(files):
 def test_a_wrong_program_is_not_simulated(files, tmp_path):
     text = files["small"].read_text().replace('type="rrc"', 'type="r"', 1)
     (tmp_path / "wrong.xml").write_text(text)
-    with pytest.raises(ConfigError, match="the program is wrong, so it is not simulated"):
+    with pytest.raises(ConfigError, match="the program is incorrect, so it is not simulated"):
         choose_programs({"all-reduce": [tmp_path / "wrong.xml"]}, [Demand("all-reduce", 4, 1024)])
 
 
@@ -183,7 +183,7 @@ def test_programs_by_name():
     gather = Demand("all-gather", 4, 1 << 12)
     found = choose_programs({"all-gather": ["nccl-tree:LL", "nccl-ring:LL128:3"]}, [gather]).programs
     assert found[gather].name == "nccl_ring_LL128_all-gather_3"
-    with pytest.raises(ConfigError, match="NCCL's tree has no program here for all-gather"):
+    with pytest.raises(ConfigError, match="NCCL's tree does not support all-gather"):
         choose_programs({"all-gather": ["nccl-tree:LL"]}, [gather])
 
 
@@ -418,8 +418,8 @@ def test_a_damaged_xml(place, attributes, words):
             "line 2: text follows </algo>, often an error of the program that wrote the file: "
             "'Traceback: no such topology'",
         ),
-        (b'<?xml version="1.0" encoding="big5"?><algo/>', "this encoding is not read"),
-        (b'<?xml version="1.0" encoding="none"?><algo/>', "read (unknown encoding: none); save it as UTF-8"),
+        (b'<?xml version="1.0" encoding="big5"?><algo/>', "this encoding is not supported"),
+        (b'<?xml version="1.0" encoding="none"?><algo/>', "supported (unknown encoding: none); save it as"),
         (b"{", "this is not JSON"),
         (b"[1]", "neither an MSCCL program"),
         (b"{}", "'gpus' is missing"),
