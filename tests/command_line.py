@@ -39,7 +39,7 @@ def script(path: Path) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for their module
+    sys.modules[spec.name] = module  # dataclasses look up their module there
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(path.parent)
         spec.loader.exec_module(module)

@@ -13,17 +13,17 @@ from typing import Any
 import hypothesis
 import pytest
 
-# The same few examples in every run, so that a change fails for what it does and not by chance; `make fuzz`
-# looks for new ones. How long an example takes depends on what else the machine does.
+# Every run uses the same few examples, so that a failure is caused by a change and not by chance; `make fuzz`
+# tries new examples. The duration of an example depends on the load of the machine.
 UNHURRIED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("steady", derandomize=True, max_examples=30, **UNHURRIED)
 hypothesis.settings.register_profile("fuzz", derandomize=False, print_blob=True, **UNHURRIED)
 hypothesis.settings.load_profile("steady")
 
-# A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
+# If a shell runs the tests in the background, the tests and their child processes ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What a test writes need not survive a crash of the machine, and a sync waits for all that others write.
+# Files of tests need not survive a crash of the machine, and a sync waits for all pending writes.
 os.fsync = lambda _descriptor: None
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Spare the garbage collector the modules and tests, which stay until the end of the session."""
+    """Exclude modules and tests from garbage collection, because they live until the end of the session."""
     gc.disable()
     try:
         return (yield)
@@ -82,7 +82,7 @@ def shared() -> Path:
 def browser() -> Iterator[Any]:
     """Return one Chromium for all tests, or skip the test without it."""
     api = pytest.importorskip("playwright.sync_api")
-    # The headless shell has no user interface to draw: the tests take a fifth less processor time.
+    # The headless shell draws no user interface: the tests need a fifth less CPU time.
     program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if program is None:
         pytest.skip("no Chromium: install Debian's chromium-headless-shell or chromium")

@@ -15,7 +15,7 @@ from chakrascope.runner.config import NO_CONTROL, Link, PacketPart
 
 MS = 1_000_000
 RATE = 0.05  # GiB/s
-# Rates are shared only where messages are not divided, which `ACK_HIGH_PRIO` sees to.
+# Rates are shared only if messages are not divided, which `ACK_HIGH_PRIO` ensures.
 SHARES = {"ACK_HIGH_PRIO": 1, "CC_MODE": NO_CONTROL, "HAS_WIN": 0, "PACKET_PAYLOAD_SIZE": 4000}
 
 
@@ -31,9 +31,9 @@ def training(
     stops=None,
     late_ns=None,
 ):
-    """Return a job whose steps compute and then communicate; a *slow_host* computes *times* as long.
+    """Return a job whose steps compute, then communicate; *slow_host* computes *times* as long.
 
-    *stops* is (host, every, ns): in one of *every* few steps the host's computation takes so much longer.
+    *stops* is (host, every, ns): in one of *every* few steps, the host's computation is longer by ns.
     *late_ns* (ranks, steps) is added to each computation.
     """
     graphs = []
@@ -57,7 +57,7 @@ def training(
 
 
 def star(ranks, slow=None, factor=1.0):
-    """Return hosts around a switch, the NIC of one of them (or of several) at a *factor* of the rate."""
+    """Return hosts around a switch; one or several NICs have a *factor* of the rate."""
     those = slow if isinstance(slow, tuple) else (slow,)
     links = tuple(
         Link(rank, ranks, RATE * (factor if rank in those else 1.0), 10_000.0) for rank in range(ranks)
@@ -89,7 +89,7 @@ def fair(flows, limits):
 
 
 def exchanged(ready_ns, limits, work, delays_ns):
-    """Return when each of the messages (n, ranks, ranks) of an all-to-all begins and ends.
+    """Return the begin and end of each message (n, ranks, ranks) of an all-to-all.
 
     A rank sends from *ready_ns* on, to all others at once and to each in sequence. *limits* has the rates
     (bytes per ns) at which the ranks send, then those at which they receive.
@@ -121,7 +121,8 @@ def exchanged(ready_ns, limits, work, delays_ns):
 class NoisyRun:
     """A simulated run with noise, and the requested workload.
 
-    Computations are late before the simulation, so that what waits for them is late too; messages after it.
+    Computations are delayed before the simulation, which also delays dependent nodes; messages are delayed
+    after it.
     """
 
     workload: Workload
@@ -159,7 +160,7 @@ class NoisyRun:
 
     @classmethod
     def all_to_all(cls, seed=0, ranks=4, *, steps=12, noise=0.05, sends=(), receives=(), factor=1.0):
-        """Simulate noisy all-to-alls; ranks in *sends* and *receives* do so at a *factor* of the rate."""
+        """Simulate noisy all-to-alls; ranks in *sends* and *receives* have a *factor* of the rate."""
         rng = np.random.default_rng(seed)
         workload = training(ranks, steps, CollectiveType.ALL_TO_ALL)
         experiment = prepare(workload, "default", star(ranks), backend="flow")

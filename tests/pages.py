@@ -13,7 +13,7 @@ PAGES = [
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
 
-# What a block that cannot run here carries on the line before it, for readers of the source only.
+# A comment on the line before a block that tests do not run; only readers of the source see it.
 NOT_RUN = re.compile(r"<!-- not run in tests: (?P<reason>.+?) -->")
 
 _FENCE = re.compile(r"^\s*```(?P<language>\w*)\s*$")

@@ -17,9 +17,9 @@ Value = TypeVar("Value")
 VARIABLE = "CHAKRASCOPE_TESTS"
 _END_S = 10.0
 
-# Reads until the tests are over, or gone, and kills what has their mark in its environment: jobs, which
-# outlive whoever asks for them, and what these have started. Twice: a process that has just begun has no
-# environment yet.
+# This program waits until the tests end or are killed, then kills all processes that have the tests' mark in
+# their environment: jobs, which outlive their parents, and their children. It does so twice, because a new
+# process has no environment yet.
 _WATCH = """
 import os, signal, sys, time
 mark = sys.argv[1].encode()
@@ -46,7 +46,7 @@ def wait_for(condition: Callable[[], Value], seconds: float = 300.0) -> Value:
 
 
 def is_running(process: int) -> bool:
-    """Return whether the process *pid* runs and is no zombie."""
+    """Return whether the process *pid* runs and is not a zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -82,7 +82,7 @@ def ended_with_us() -> Iterator[None]:
     """Mark all processes started within the block, and kill the remaining ones afterwards."""
     mark = f"{VARIABLE}={uuid4().hex}"
     before = os.environ.pop(VARIABLE, None)
-    # Isolated and without packages: it is there in an instant, and takes little memory.
+    # Isolated and without packages: the program starts at once, and uses little memory.
     watch = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _WATCH, mark], stdin=subprocess.PIPE, start_new_session=True
     )
@@ -102,7 +102,7 @@ def ended_with_us() -> Iterator[None]:
 def files_up_to(size_bytes: int) -> Iterator[None]:
     """Limit the files of this process to *size_bytes*, which has the effect of a full disk."""
     before, wrote_none = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
-    sys.dont_write_bytecode = True  # Python leaves the part that fits, and reads it next time
+    sys.dont_write_bytecode = True  # Python writes the part that fits, and reads it next time
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
     try:
         yield

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# From left to right as data flows: a package imports only from those before it.
+# In the order of the data flow: a package imports only from earlier ones.
 PACKAGES = ("errors", "support", "tracer", "converter", "runner", "viewer", "cli")
 
 
@@ -43,7 +43,7 @@ class Source:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All nodes of the tree, which are found once for all rules."""
+        """All nodes of the tree, searched once for all rules."""
         return list(ast.walk(self.tree))
 
 

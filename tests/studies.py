@@ -116,7 +116,7 @@ def study_of(folder, program, network=None, **options) -> Study:
 
 
 class _Nowhere:
-    """Stands for the study of one run of which nothing is kept in files."""
+    """Replaces a study of one run, without files."""
 
     def __init__(self, experiment) -> None:
         self._experiment = experiment
@@ -125,7 +125,7 @@ class _Nowhere:
         return self._experiment
 
     def cache_file(self, _run, name):
-        return Path(os.devnull, name)  # can be neither read nor written
+        return Path(os.devnull, name)  # it can be neither read nor written
 
     def run_file(self, _run):
         return Path(os.devnull)

@@ -23,7 +23,7 @@ from .source_tree import (
     registered_plugins,
 )
 
-# Leaves for everybody; beyond them only what is named here.
+# Packages that all others may import; these import only the packages listed here.
 ALLOWED = {
     "errors": set(),
     "support": {"errors"},
@@ -34,7 +34,7 @@ ALLOWED = {
     "cli": {"errors", "support", "tracer", "converter", "runner", "viewer"},
 }
 
-# The viewer is an extra, and Dash slow to load: no other command may need it.
+# The viewer is an extra, and Dash is slow to load: no other command may need it.
 MAY_SHOW = {"cli._report", "cli._view"}
 
 
@@ -84,7 +84,7 @@ def test_data_flows_one_way():
     )
 
 
-# What makes up the models of trace sets and recordings, the one thing the converter may know of the tracer.
+# The models of trace sets and recordings, the only parts of the tracer that the converter may import.
 TRACE_SET_MODEL = {
     "Evidence", "MANIFEST_NAME", "MAX_RANKS", "RankEntry", "RecordedEntry", "Recording", "StepRange",
     "TraceSet", "read_evidence", "read_step_times",
@@ -193,7 +193,7 @@ def test_faces_are_sorted_and_complete():
 
 
 def test_the_guards_see_what_they_forbid(tmp_path):
-    """Every rule above finds its violation in a small tree that breaks it."""
+    """Every rule above detects its violation in a small tree."""
     (tmp_path / "tracer").mkdir()
     (tmp_path / "tracer" / "__init__.py").write_text("def late():\n    from . import _a\n")
     (tmp_path / "tracer" / "_a.py").write_text(
@@ -246,7 +246,7 @@ def test_the_core_imports_no_plugin():
 def test_the_core_names_no_plugin():
     for folder in {folder_of(module) for _, _, module in registered_plugins()}:
         word = re.compile(rf"\b{folder.rpartition('.')[2].replace('_', '[ _]')}\b", re.IGNORECASE)
-        # What InfraGraph and PyTorch call theirs, and a word of many meanings.
+        # Names of InfraGraph and PyTorch, and a word with many meanings.
         if folder.endswith((".blueprints", ".flight_recorder", ".service")):
             continue
         for source in modules().values():

@@ -24,7 +24,7 @@ import random_programs
 import scale
 import trace_edits
 
-# The random experiments that are compared with the reference simulator by hand.
+# The random experiments that are compared manually with the reference simulator.
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -46,7 +46,7 @@ def test_shrinking_keeps_the_difference():
     assert [node["id"] for node in small["workload"][0]] == [kept]
 
 
-# Random programs that can run do run on the default system; the others are told as deadlocks.
+# Random programs that can run do run on the default system; the others are reported as deadlocks.
 
 PROGRAMS = 100
 
@@ -60,7 +60,7 @@ def test_no_program_stalls_that_can_run(network):
         assert output.unfinished == [], f"seed {seed}"
         assert output.nodes_executed == sum(map(len, program["ranks"])), f"seed {seed}"
         eased += output.overtaking > 0
-    assert eased > PROGRAMS // 4  # else the programs do not show anything
+    assert eased > PROGRAMS // 4  # else the programs test nothing
 
 
 def test_folding_changes_no_answer():
@@ -79,14 +79,14 @@ def test_impossible_program_is_reported_as_its_cycle():
 
 
 def test_a_program_has_one_answer():
-    """Of this one, a rank has nothing to receive of a collective that others have not begun."""
+    """A rank has nothing to receive from a collective that others have not begun."""
     program = random_programs.draw(8)
     outputs = [random_programs.simulate(program, "analytical-aware") for _ in range(20)]
     assert {output.rank_finish_ns.max() for output in outputs} == {11_580_605}
     assert {int(output.overtaken) for output in outputs} == {101}
 
 
-# The workloads that the scale benchmark measures are what it says: large, and no two ranks alike.
+# The workloads of the scale benchmark are as described: large, without equal ranks.
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_every_rank_has_a_program_of_its_own_with_the_collectives_of_all(study):
     for graph in workload.graphs:
         assert graph.num_nodes == 200
         assert (graph.node_columns["type"] == NodeType.COMM_COLL).sum() == 10
-        # Whatever a rank waits for comes before it, so that no rank stalls.
+        # Every dependency of a rank comes before it, so that no rank stalls.
         assert (graph.edge_columns["src"] < graph.edge_columns["dst"]).all()
     first, second = (workload.graphs[rank].node_columns["duration_ns"] for rank in (0, 1))
     assert not np.array_equal(first, second)
@@ -113,7 +113,7 @@ def test_run_of_distinct_ranks_explains_its_duration(study, capsys, monkeypatch)
     assert "16 of 16 ranks run different programs, so each of these ranks is simulated separately" in said
 
 
-# Edits of a real trace of GPUs keep its order, and what waits for a change comes later.
+# Edits of a real GPU trace keep its order, and events that depend on a change come later.
 
 TRACE = ROOT / "tests/data/converter/dlrm_v100_8/kineto_0.json.gz"
 
@@ -127,7 +127,7 @@ def events():
 
 
 def in_order(events):
-    """Whether the device's events of each stream follow one another."""
+    """Return whether the device's events of each stream do not overlap."""
     streams = {}
     for event in sorted((e for e in events if e.get("cat") in trace_edits.DEVICE), key=plants.starts):
         if event["ts"] < streams.get(event["args"]["stream"], 0.0) - 1e-6:
@@ -169,11 +169,11 @@ def test_an_added_synchronisation_returns_after_the_work_that_was_issued_before_
     ]
     assert in_order(later)
     assert call["ts"] + call["dur"] == pytest.approx(max(ends), abs=0.01)
-    assert call["dur"] > 100  # 4 us where nothing is to be waited for
+    assert call["dur"] > 100  # 4 us without any wait
 
 
 def test_a_kernel_waits_for_no_kernel_that_was_issued_after_it():
-    """A queued kernel that began just when a later-issued one had ended did not wait for that one."""
+    """A queued kernel that began just after a later-issued one had ended did not wait for it."""
     trace = []
     for number, (call, start, stream) in enumerate([(0.0, 200.0, 20), (100.0, 110.0, 7)]):
         shared = {"ph": "X", "pid": 1, "args": {"correlation": number + 1, "stream": stream}}

@@ -21,7 +21,7 @@ from chakrascope.runner.config import preset_text
 
 from .pages import PAGES, ROOT, anchors, blocks, command_spans, figures, links, name_of, scripts
 
-# Names that stand for a reader's own.
+# Placeholders for a reader's own names.
 STUDIES = ("STUDY", "study", "my-study")
 TEXT_WORKLOAD = "DATA\n1\nconv1 -1 1000 NONE 0 1000 NONE 0 1000 ALLREDUCE 1048576 10\n"
 
@@ -292,7 +292,7 @@ def _numbers(version):
 
 # The site is complete, can be searched offline, and loads nothing from other hosts.
 
-# What loads when a page is shown; links are for readers to follow.
+# Resources that load when a page is shown; links to other hosts are allowed.
 LOADED = re.compile(r'<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)="(?P<address>[^"]+)"')
 
 

@@ -22,7 +22,7 @@ from chakrascope.errors import BackendUnavailable, ConfigError
 from chakrascope.runner import NetworkConfig, compare, critical_path, diff_steps, measured_result
 from chakrascope.runner.analysis import parse_limit, side_of
 
-# The example workflow says what this version understands.
+# The example workflow states the features of this version.
 FILE = Path(__file__).resolve().parents[1] / "examples" / "ci" / "guard-a-training-job.yml"
 
 
@@ -227,7 +227,7 @@ def test_resnet50_trains_about_as_fast_as_it_was_measured(monkeypatch, tables):
     assert 256e9 / step_ns == pytest.approx(21484 / 16, rel=0.1)
 
 
-# The notebooks of the examples run, and show what they have stored; results show themselves safely.
+# The notebooks of the examples run with the stored results, and show results without unsafe HTML.
 
 nbformat = pytest.importorskip("nbformat")
 ROOT = Path(__file__).resolve().parents[1]
@@ -246,7 +246,7 @@ def outputs(notebook):
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_notebook_shows_stored_results(file, runner):
-    """After a change on purpose: ``python scripts/run_notebook.py examples/notebooks/*.ipynb``."""
+    """After an intended change: ``python scripts/run_notebook.py examples/notebooks/*.ipynb``."""
     stored = nbformat.read(file, as_version=4)
     nbformat.validate(stored)
     assert outputs(runner.run(file)) == outputs(stored)
@@ -293,7 +293,7 @@ def test_names_of_others_are_text_and_nothing_is_loaded(shown):
 
 
 def test_colours_are_the_notebooks_own(shown):
-    """Neither ink nor ground is set, so that what is shown is legible on light and dark ones."""
+    """Figures set neither text nor background colour, so that they are legible on light and dark pages."""
     for value in shown:
         html = value._repr_html_()
         assert "color:inherit" in html or 'fill="currentColor"' in html

@@ -57,7 +57,7 @@ WORDS = {
     r"be it|be made good": "whether; replaced",
     r"who waits for whom": "the graph of waits",
 }
-# Names of data that say that something was found, and not what it is.
+# Data names that state that something was found, instead of its meaning.
 NAMES = {"told", "said", "heard", "whose", "handed", "stood_for"}
 FILES = [
     path
@@ -119,7 +119,7 @@ def test_prose_uses_the_fields_words_names_say_what_they_are_and_next_steps_have
     words, names, steps = [], [], []
     for path in (path for path in FILES if path.is_relative_to(ROOT / folder)):
         text, place = path.read_text("utf-8"), path.relative_to(ROOT)
-        # Most files have no word of the patterns anywhere, and to parse and tokenize a file takes long.
+        # Most files match no pattern at all, and parsing and tokenizing a file is slow.
         is_suspect = pattern.search(" ".join(re.sub(r"#|//", " ", text).split())) is not None
         if path.suffix == ".py":
             if not (is_suspect or "Next: " in text or name_of_data.search(text)):

@@ -140,7 +140,7 @@ def test_steps_are_those_of_the_trace_sets_each_once(accuracy, data_dir):
 
 
 def test_no_step_has_a_part_in_the_choice_of_its_own_network(accuracy, monkeypatch):
-    """Two steps agree on a network; the third, which another one suits, is predicted on theirs."""
+    """Two steps agree on a network; a different network fits the third, which is predicted on theirs."""
     monkeypatch.setattr(accuracy, "BANDWIDTHS", (1.0, 2.0))
     monkeypatch.setattr(accuracy, "LATENCIES", (0.0,))
     ratios = {"a": (1.0, 2.0), "b": (1.1, 2.0), "c": (3.0, 1.0)}
@@ -350,7 +350,7 @@ def test_the_smallest_job_on_the_cpu(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     row = next(line for line in done.stdout.splitlines() if "on the CPU" in line)
     captured, replayed, unprofiled, *of_device = (cell.strip() for cell in row.split("|")[2:-1])
-    # How far apart they are depends on what else the machine does.
+    # Their difference depends on the load of the machine.
     assert all(float(cell.removesuffix(" ms")) > 0 for cell in (captured, replayed, unprofiled))
     assert of_device == ["-", "-"]
     assert list(folder.rglob("rank0.device.json.gz"))
@@ -416,7 +416,7 @@ def test_times_of_a_faster_chip_are_refused(measure_chip):
         )
 
 
-# The script that builds a release finds the Pythons that are there, those of pyenv too.
+# The script that builds a release finds all installed Pythons, including those of pyenv.
 
 
 @pytest.fixture
@@ -440,7 +440,7 @@ def test_a_python_that_the_path_refuses_to_run_is_taken_from_pyenv(release_wheel
     assert release_wheels.found("python9.2") is None
 
 
-# What a wheel may hold.
+# The permitted content of a wheel.
 
 
 @pytest.fixture
@@ -449,7 +449,7 @@ def wheel_check(module_of):
 
 
 def wheel_of(folder, *extra, licences=("LICENSE", "runner/backends/ns3/tcp/LICENSE")):
-    """Write a wheel of these files and of what every wheel has."""
+    """Write a wheel of these files and of the files that every wheel has."""
     information = "chakrascope-9.1.dist-info"
     path = folder / "chakrascope-9.1-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:

@@ -1,4 +1,4 @@
-"""The commands that answer what the pages of the viewer answer, over one small study."""
+"""Commands that print the same results as pages of the viewer, on one small study."""
 
 import json
 import math
@@ -294,7 +294,7 @@ def test_answers_in_pipes_are_whole_lines(study, tmp_path, capfd, monkeypatch):
         assert TIME_FORMULA in said.splitlines()
     assert re.search("^Reference run: .* choose another\\.$", said, re.MULTILINE)
     assert re.search("^Next: `chakrascope network NAME` .* file\\.$", answer(capfd, "network"), re.MULTILINE)
-    copied = shutil.copytree(study.path, tmp_path / "study")  # its runs are those of all tests
+    copied = shutil.copytree(study.path, tmp_path / "study")  # its runs are shared by all tests
     output = answer(capfd, "run", copied, "--network", "hgx-h100-8")
     remarks = re.findall("^(?:Warning|Assumed): .*$", output, re.MULTILINE)
     assert max(map(len, remarks)) > 80
@@ -409,7 +409,7 @@ def test_what_lies_in_a_folder_is_listed_looked_over_and_imported(capfd, tmp_pat
 
 
 def test_nothing_but_view_needs_dash(study, tmp_path):
-    """Everything else must answer on machines without the extra [viewer]."""
+    """All other commands must work without the extra [viewer]."""
     code = (
         "import sys\n"
         "for name in ('dash', 'plotly', 'flask', 'dash_mantine_components', 'dash_ag_grid'):\n"

@@ -81,7 +81,7 @@ def test_a_run_without_messages_says_so(study, capsys):
     assert "no records of messages" in text
 
 
-# Tables of operations on the command line: what is printed, in which format, and what is refused.
+# Tables of operations on the command line: output, formats, and refused options.
 
 DATA = Path(__file__).parents[1] / "data" / "runner" / "stragglers"
 TABLE = DATA / "slow-worker.parquet"
@@ -204,7 +204,7 @@ def test_a_run_is_explained_where_it_is_named(capfd, tmp_path):
     assert "chakrascope diagnose" in err
 
 
-# Production logs on the command line: what is printed, in which format, and what is refused.
+# Production logs on the command line: output, formats, and refused options.
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ def test_a_hang_is_named_by_every_command(hang, capfd, tmp_path):
     said = "did not complete: rank 0 issued it, rank 1 never did."
     out = run_and_read(capfd, "diagnose", hang)[1]
     assert said in out
-    assert "Next: " not in out  # what to do about it is among the findings
+    assert "Next: " not in out  # the findings include the remedy
     code, out, _ = run_and_read(capfd, "doctor", hang)
     assert (code, said in out) == (1, True)
     code, _, err = run_and_read(capfd, "convert", hang, "-o", tmp_path / "w")
@@ -343,7 +343,7 @@ def test_names_in_logs_do_not_reach_the_terminal(tmp_path, capfd):
     assert "red" in out
 
 
-# ``chakrascope diff`` and its limits, and what CI systems read of it and of ``doctor``.
+# ``chakrascope diff`` and its limits, and JUnit files of ``diff`` and ``doctor``.
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""``--on``: one word for chips with their network, in every command that names a cluster."""
+"""``--on`` sets chips and their network, in every command that accepts a cluster."""
 
 import json
 from dataclasses import replace
@@ -35,7 +35,7 @@ def add(study, name, chips=None, ops=1 << 30, **facts):
 def study(tmp_path_factory):
     made = Study.create(tmp_path_factory.mktemp("on") / "study")
     add(made, "gpu", "Tesla V100-SXM2-32GB")
-    # With equal graphs, their runs would be the same.
+    # With equal graphs, the workloads would have the same runs.
     add(made, "cpu", "", ops=1 << 31)
     add(made, "unsized", "", ops=1)
     add(made, "predicted", ops=1 << 32, computed_for="h100")

@@ -125,7 +125,7 @@ def test_completion_knows_commands_and_their_options():
     assert {"--by", "--format"} <= completed("chakrascope critical-path --", 2)
 
 
-# Graphs and traces that a study did not capture: kept in it, so that their runs can be explained.
+# Graphs and traces from other sources are stored in a study, so that their runs can be explained.
 
 
 def generate(folder: Path, pattern: str = "all-reduce") -> Path:
@@ -209,7 +209,7 @@ def test_options_that_do_not_go_together(arguments, hint, capsys):
     assert hint in capsys.readouterr().err.replace("\n", " ")
 
 
-# ``chakrascope rescale``: what it keeps, and what it refuses with what to do instead.
+# ``chakrascope rescale``: the properties that it preserves, and its errors with their remedies.
 
 
 @pytest.fixture

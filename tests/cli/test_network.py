@@ -1,4 +1,4 @@
-"""Networks on the command line: their figures, calibrated from measurements, and emulated."""
+"""Network commands: properties of networks, calibration, and emulation."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from chakrascope.errors import ConfigError, UsageError
 from chakrascope.runner import NetworkConfig, Study
 from chakrascope.runner.programs import read_program
 
-# ``chakrascope network``: the figures, the links, and the files it writes.
+# ``chakrascope network``: the properties of a network, its links, and the written files.
 
 
 def network_run(capsys, *arguments):
@@ -69,7 +69,7 @@ def test_impossible_network_requests_are_errors(arguments, words, capsys):
     assert words in " ".join(err.split())
 
 
-# ``chakrascope calibrate`` as people type it.
+# ``chakrascope calibrate`` on the command line.
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_study_without_measurements_gets_a_next_step(tmp_path, capsys):
     assert "contains no measurements" in capsys.readouterr().err
 
 
-# ``chakrascope emulate`` as users meet it.
+# ``chakrascope emulate`` on the command line.
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def prefix(tmp_path_factory):
 
 
 def said(capsys, *arguments):
-    """Run the command; return its exit status and all it printed, in one line."""
+    """Run the command; return its exit status and its whole output as one line."""
     code, out, err = command_line.run_and_read(capsys, "emulate", *arguments)
     return code or 0, " ".join((out + err).split())
 
@@ -209,7 +209,7 @@ def test_a_program_runs_the_collectives(prefix, tmp_path, capsys):
     (run,) = study.runs()
     assert study.experiment(run.id).system.all_reduce_programs == ("nccl-ring:LL:1",)
     sent = study.result(run.id).flows["bytes"].sum()
-    assert sent == 2 * 2 * 3 * 100_000  # by each of two ranks in three collectives, twice over with LL
+    assert sent == 2 * 2 * 3 * 100_000  # by each of two ranks in three collectives, twice with LL
     status, told = said(capsys, "--workload", prefix, "--algorithm", "ring")
     assert (status, "the collective is missing" in told) == (UsageError.exit_code, True)
 

@@ -144,7 +144,7 @@ def test_more_ranks_than_the_limit_are_counted(printed):
     [(10, 40, False), (12, 40, False), (18, 40, True), (18, 0, False), (18, 4_000, False)],
 )
 def test_a_collective_that_the_path_contains_twice_is_explained(on_path_ms, measured_ms, is_repeated):
-    """A measured step repeats: the path through a rank that begins late begins in the previous step."""
+    """Measured steps repeat: the path through a late rank begins in the previous step."""
     row = {"operation": "all_reduce", "size_bytes": 1 << 20, "bus_bytes_per_ns": 1.0}
     times = {"skew_ns": 4_000_000, "transfer_ns": 6_000_000, "on_path_ns": on_path_ms * 1_000_000}
     text = collectives_text(pd.DataFrame([row | times]), measured_ms * 1_000_000)

@@ -1,4 +1,4 @@
-"""``chakrascope run``: one rank, each step, packet networks, machines, and what a failed run leaves."""
+"""``chakrascope run``: one rank, each step, packet networks, machines, and failed runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chakrascope.runner import NetworkConfig, Study, get_backend, gpu, simulate
 
 from ..step_times import part, recording
 
-# ``chakrascope run`` on ASTRA-sim's packet-level files: config.txt and the logical topology beside it.
+# ``chakrascope run`` with ASTRA-sim's packet-level files: config.txt and a logical topology.
 
 TOPOLOGY = "5 1 4\n4\n" + "".join(f"{host} 4 400Gbps 0.0005ms 0\n" for host in range(4))
 
@@ -44,9 +44,9 @@ def test_the_logical_topology_arranges_the_hosts(cluster, capsys, option):
     flat = json.loads(capsys.readouterr().out)
     assert command_line.run(*arguments, option, str(cluster / "logical.json")) == 0
     arranged = json.loads(capsys.readouterr().out)
-    # Two dimensions of two ranks take other steps than one of four.
+    # Two dimensions of two ranks take a different number of steps than one dimension of four.
     assert arranged["makespan_ns"] != flat["makespan_ns"]
-    # Such a file describes packets, so packets are what answers unless another backend is named.
+    # A config.txt describes packets, so the backend packet is the default.
     assert flat["backend"] == arranged["backend"] == "packet"
 
 
@@ -121,7 +121,7 @@ COMPUTE_NS, COLLECTIVE_NS = 400_000, 30_000
 
 
 def job() -> Workload:
-    """Return a captured step of one rank, with a collective that it has with nobody."""
+    """Return a captured step of one rank, with a collective of a group without other ranks."""
     plain = {"type": NodeType.COMP, "kind": "compute", "phase": "forward", "module": "layers.0"}
     reduce = {"comm_type": CollectiveType.ALL_REDUCE, "comm_size_bytes": 1 << 20, "stream": 1}
     nodes = [
@@ -148,7 +148,7 @@ def answer(capsys, *words):
 
 
 def test_an_answer_says_how_many_of_the_ranks_were_measured(tmp_path, capsys):
-    """The traces of one rank of eight are repeated for the others."""
+    """The traces of one rank of eight represent all ranks."""
     one = job()
     study = Study.create(tmp_path / "eight")
     study.add_workload(Workload(one.graphs, np.zeros(8, dtype=np.int32), {}, one.metadata), "job")
@@ -157,7 +157,7 @@ def test_an_answer_says_how_many_of_the_ranks_were_measured(tmp_path, capsys):
 
 
 def ranks_in(value):
-    """Yield every rank a JSON answer names."""
+    """Yield every rank in a JSON answer."""
     if isinstance(value, dict):
         yield from (entry for key, entry in value.items() if key == "rank")
         value = list(value.values())
@@ -179,7 +179,7 @@ def test_a_replay_is_of_one_rank_in_every_answer(one_rank_study, capsys):
 
 @pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware"])
 def test_one_rank_is_simulated_on_its_own(one_rank_study, tmp_path, capsys, backend):
-    """Without a partner its collectives are done at once."""
+    """Without peers, the rank's collectives take no time."""
     network = tmp_path / "alone.yml"
     NetworkConfig(("Ring",), (1,), (50.0,), (500.0,)).save(network)
     alone = answer(capsys, "run", str(one_rank_study.path), "--network", str(network), "--backend", backend)
@@ -290,7 +290,7 @@ def test_what_if_changes_a_figure_of_the_machine(machine_study, tmp_path, capsys
     assert "did you mean 'scale_up.latency_ns'" in err
 
 
-# Commands that fail leave no study behind that they made, and every study that was there.
+# A command that fails removes the study that it created, but keeps a study that already existed.
 
 
 @pytest.fixture
@@ -416,11 +416,11 @@ def test_runs_before_an_error_are_stored(tmp_path, prefix):
     assert len(Study.open(tmp_path / "new").runs()) == 1
 
 
-# A simulation tells how far it is, on a terminal and in a log file.
+# Simulations report their progress, on a terminal and in a log file.
 
 
 class Slow:
-    """The unaware backend, asked for its progress at the seconds of a clock of ours."""
+    """The unaware backend with progress reports at the times of a fake clock."""
 
     def __init__(self, clock):
         self.clock = clock

@@ -1,4 +1,4 @@
-"""What commands import when they start, and the processes that they leave: none."""
+"""Modules that commands import at startup, and processes that outlive a command (none)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOADED = (
 
 
 def loaded_by(code: str, **environment: str) -> tuple[str, list[str]]:
-    """Return what *code* prints in a process of its own, and which large libraries that loaded."""
+    """Return the output of *code* in a separate process, and the large libraries that it loaded."""
     code = f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\n{LOADED}"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -128,7 +128,7 @@ def test_a_late_choice_asks_once_and_refuses_the_rest():
     assert asked == [1]
 
 
-# No process outlives the command that started it, however that one ends.
+# No process outlives the command that started it, even if the command is killed.
 
 
 def convert(_):
@@ -145,7 +145,7 @@ def sweep(folder):
 
 
 def foreign(folder):
-    """A program of others and what it started."""
+    """A program outside of this project, and its child processes."""
     code = "import time, pathlib; from chakrascope.runner.backends import _process;"
     command = ["/bin/sh", "-c", "sleep 600 & sleep 600"]
     code += f"kept = _process.Guarded({command}, pathlib.Path({str(folder)!r})); time.sleep(600)"
@@ -153,14 +153,14 @@ def foreign(folder):
 
 
 def query(folder):
-    """A query that takes for ever."""
+    """A query that never ends."""
     made = make_study(folder / "study")
     sql = "select count(*) from nodes a, range(100000000) b, range(100000000) c"
     return ["-m", "chakrascope.cli", "query", made.study.path, sql, "--timeout", "600"], 1
 
 
 def trace(folder):
-    """A training command that starts others, one of them in a session of its own."""
+    """A training command that starts other processes, one of them in a separate session."""
     script = folder / "train.py"
     script.write_text(
         "import subprocess, time\n"
@@ -169,7 +169,7 @@ def trace(folder):
         "time.sleep(600)\n"
     )
     command = ["-m", "chakrascope.cli", "trace", "-o", folder / "study", "--", sys.executable, script]
-    return command, 5  # the command, three that it starts, and who watches over them
+    return command, 5  # the command, its three children, and the guard
 
 
 COMMANDS = {"convert": convert, "foreign": foreign, "query": query, "sweep": sweep, "trace": trace}

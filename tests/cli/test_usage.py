@@ -1,4 +1,4 @@
-"""What the command line says to a newcomer, to wrong usage, and where the system refuses."""
+"""Help, errors of wrong usage, and failures of the operating system on the command line."""
 
 import json
 import os
@@ -276,7 +276,7 @@ def test_generate_prints_assumed_groups(tmp_path, capsys, monkeypatch, options, 
     assert told in capsys.readouterr().out
 
 
-# What commands say to go on with: a command to copy, about what they did and nothing newer.
+# Next steps in the output: commands to copy, about the objects of the finished command.
 
 
 def next_step(said):
@@ -333,13 +333,13 @@ def test_the_viewer_opens_at_the_run_it_is_given(capsys, monkeypatch, tmp_path):
 
 
 def test_commands_to_copy_are_printed_by_one_function():
-    """It quotes them, keeps them on one line, and takes what they are about as words of their own."""
+    """The function quotes names, keeps commands on one line, and accepts arguments as separate words."""
     for file in Path(chakrascope.cli.__file__).parent.glob("*.py"):
         found = re.findall(r'print\(\s*f"(?:Next|Open it): .*chakrascope', file.read_text())
         assert not found, file.name
 
 
-# Calls that a system refuses, or whose reader goes away, end with a sentence or without a word.
+# Calls that the system refuses, or whose output is closed, end with a sentence or silently.
 
 PROGRAM = [sys.executable, "-m", "chakrascope.cli"]
 
@@ -530,7 +530,7 @@ def test_byte_code_cut_short_by_a_full_disk_is_an_error(tmp_path, monkeypatch):
     source = Path(chakrascope.cli.__file__).with_name("_network.py")
     code = Path(py_compile.compile(str(source)))
     code.write_bytes(code.read_bytes()[:600])
-    # What has been imported before keeps its own byte code.
+    # Modules that are already imported keep their bytecode.
     start = f"import sys, chakrascope.runner, chakrascope.cli; sys.pycache_prefix = {str(tmp_path)!r}"
     command = [sys.executable, "-c", f"{start}; chakrascope.cli.main(['network'])"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What single views print: captured steps, host stacks, inspected workloads, tables on narrow terminals."""
+"""Output of single views: steps, host stacks, workloads, and tables on narrow terminals."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_workload_without_captured_steps_says_so(tmp_path, capsys):
         assert "no captured steps" in capsys.readouterr().err
 
 
-# ``timeline --host`` prints the call stacks of a window that the viewer draws.
+# ``timeline --host`` prints the call stacks that the viewer draws for a window.
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_a_run_without_traces_has_none(tmp_path, capfd):
     assert "its host calls are unknown" in " ".join(err.split())
 
 
-# What ``graph`` prints of workloads of many ranks: it fits a terminal of 80 columns.
+# Output of ``graph`` for workloads of many ranks fits a terminal of 80 columns.
 
 
 def inspected(capsys, monkeypatch, workload, path, *options):
@@ -187,12 +187,12 @@ def test_of_many_different_ranks_the_extremes_are_told_in_80_columns(capsys, mon
     assert nodes.replace("\u2502", " ").split() == ["nodes", "18", "all", "18", "all"]
 
 
-# Tables on narrow terminals: what breaks where.
+# Line breaks in tables on narrow terminals.
 
 
 @pytest.fixture
 def printed(monkeypatch, capfd):
-    """Return a function that prints rows on a terminal of so many columns, and returns the lines."""
+    """Return a function that prints rows on a terminal of a given width, and returns the lines."""
 
     def lines(rows, width):
         monkeypatch.setattr(_output.console, "_width", width)

@@ -1,6 +1,7 @@
-"""Chakra's execution trace format 0.0.4 as Protocol Buffers reads it: what our own codec is set against.
+"""Chakra's execution trace format 0.0.4 in Protocol Buffers, to compare with our own codec.
 
-The message classes are built from a descriptor instead of generated, so that any protobuf from 4 on serves.
+The message classes are built from a descriptor instead of generated, so that any version of protobuf from 4
+on can be used.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _message_class(pool: descriptor_pool.DescriptorPool, name: str) -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
-# A pool of our own: another package in the process may have registered the generated Chakra classes.
+# A separate pool: another package in the process may have registered the generated Chakra classes.
 _pool = descriptor_pool.DescriptorPool()
 _pool.Add(_file())
 GlobalMetadata: Any = _message_class(_pool, "GlobalMetadata")
@@ -91,7 +92,7 @@ Node: Any = _message_class(_pool, "Node")
 
 
 def framed(body: bytes) -> bytes:
-    """Return *body*, an encoded message, behind its length."""
+    """Return *body*, an encoded message, with a length prefix."""
     length, digits = len(body), bytearray()
     while length > 127:
         digits.append(length & 127 | 128)
@@ -101,7 +102,7 @@ def framed(body: bytes) -> bytes:
 
 
 def messages(data: bytes) -> Iterator[bytes]:
-    """Yield the messages of a file; one that is cut off raises `ValueError` or `IndexError`."""
+    """Yield the messages of a file; a truncated message raises `ValueError` or `IndexError`."""
     offset = 0
     while offset < len(data):
         size = shift = 0
@@ -116,5 +117,5 @@ def messages(data: bytes) -> Iterator[bytes]:
         offset += size
 
 
-# What every file of ours starts with.
+# The first message of our files.
 HEAD = framed(GlobalMetadata(version="0.0.4").SerializeToString())

@@ -1,4 +1,4 @@
-"""Captures that several tests convert once, or change in a copy."""
+"""Captures that are converted once for several tests, or changed in a copy."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ def trace_set(data_dir, tmp_path):
 
 @pytest.fixture(scope="session")
 def device_traces(data_dir, tmp_path_factory):
-    """Return a function that makes a folder of the device traces of so many ranks, with one group of all."""
+    """Return a function that writes a folder of device traces of ranks in one group."""
 
     def make(ranks):
         folder, source = tmp_path_factory.mktemp("ranks") / "traces", data_dir / "converter" / "mlp_2"
@@ -39,7 +39,7 @@ def device_traces(data_dir, tmp_path_factory):
         for rank in range(ranks):
             trace = json.loads(gzip.decompress((source / f"rank{rank % 2}.device.json.gz").read_bytes()))
             trace["distributedInfo"] |= {"rank": rank, "world_size": ranks, "pg_config": everyone}
-            trace["baseTimeNanoseconds"] += rank * 1000  # the same times would be the same rank
+            trace["baseTimeNanoseconds"] += rank * 1000  # ranks with equal times would be equal
             (folder / f"rank{rank}.json").write_text(json.dumps(trace))
         return folder
 

@@ -1,4 +1,4 @@
-"""Write the evidence that the tracer would have left of one rank, in microseconds."""
+"""Write the evidence that the tracer records on a rank, in microseconds."""
 
 import gzip
 import json
@@ -87,7 +87,7 @@ class EvidenceFile:
 
 
 def place(table, value):
-    """Return where *value* is in *table*, to which it is added if it is not."""
+    """Return the index of *value* in *table*, after adding it if it is missing."""
     if value not in table:
         table.append(value)
     return table.index(value)

@@ -1,4 +1,4 @@
-"""Write the traces that PyTorch would have recorded of a thread that communicates through gloo."""
+"""Write the traces that PyTorch would record of a thread that communicates through gloo."""
 
 import json
 from itertools import count
@@ -10,7 +10,7 @@ IN_PLACE = {ALL_REDUCE, "aten::add_"}
 
 
 class Thread:
-    """The training thread of one rank, in microseconds; writes what PyTorch would have recorded."""
+    """The training thread of one rank, in microseconds; writes the traces of PyTorch's profiler."""
 
     def __init__(self, rank):
         self.rank, self.records = rank, count(10)
@@ -75,7 +75,7 @@ class Thread:
 
 
 def write_trace_set(folder, ranks):
-    """Write the manifest of *ranks*, what `Thread.write` returned of each."""
+    """Write the manifest of *ranks*, the return values of `Thread.write`."""
     manifest = {"format": "chakrascope-trace-set", "version": 1, "partial": False, "reasons": []}
     manifest |= {"command": ["train.py"], "exit_code": 0, "world_size": len(ranks), "ranks": ranks}
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -1,6 +1,6 @@
-"""Write the traces that PyTorch's profiler would have written of a host and its device.
+"""Write the traces that PyTorch's profiler would write of a host and its device.
 
-`Engine` writes those of an inference engine, or of a training loop, whose host may run ahead of the device.
+`Engine` writes traces of an inference engine or a training loop whose host may run ahead of the device.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from chakrascope.converter.readers import HostTrace, Kinds, tensors
 
 
 class KinetoTrace:
-    """A trace in the making; times are microseconds."""
+    """A trace under construction, in microseconds."""
 
     def __init__(self, thread=1):
         self.events, self.thread, self.correlations = [], thread, 0
@@ -25,7 +25,7 @@ class KinetoTrace:
         self.events.append(event | {"ts": start, "dur": duration, "args": args})
 
     def op(self, name, start, duration, record=0, **args):
-        """Add an operator, by which its calls are known if it has a *record*."""
+        """Add an operator; a *record* links its calls to it."""
         ids = {"External id": record, "Record function id": record} if record else {}
         self.add("cpu_op", name, start, duration, **ids, **args)
 
@@ -36,12 +36,12 @@ class KinetoTrace:
         return self.correlations
 
     def work(self, name, start, duration, correlation, *, category="kernel", stream=7, **args):
-        """Add what the device does because of a call."""
+        """Add device work that a call issues."""
         about = {"correlation": correlation, "stream": stream, "device": 0}
         self.add(category, name, start, duration, tid=stream, **about | args)
 
     def launch(self, call, works, *, name="cudaLaunchKernel", work="gemm", **about):
-        """Add a call, from start for duration, and the works it issues, each likewise."""
+        """Add a call and the works that it issues, each from start with a duration."""
         correlation = self.call(name, *call)
         for start, duration in works:
             self.work(work, start, duration, correlation, **about)
@@ -59,7 +59,7 @@ def read_json(path):
 
 
 def edit_json(path, change, target=None):
-    """Write the document at *path*, after *change* has been at it, there or to *target*."""
+    """Write the document at *path* after the function *change* has modified it, to *path* or *target*."""
     document = read_json(path)
     change(document)
     data = json.dumps(document).encode()
@@ -71,8 +71,8 @@ def edit_json(path, change, target=None):
 class Engine:
     """One host thread that issues batches of kernels to one stream; times in microseconds.
 
-    A kernel begins once it is launched and the stream has come to it. *behind_us* is until when the device
-    works on what was issued before the trace began.
+    A kernel begins when it has been launched and earlier work of the stream has ended. Until *behind_us*, the
+    device works on kernels issued before the trace began.
     """
 
     behind_us: float = 0.0

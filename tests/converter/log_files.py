@@ -1,4 +1,4 @@
-"""A job that never ran, and the logs that PyTorch and NCCL Inspector would have written of it."""
+"""A synthetic job, and its logs in the formats of PyTorch and NCCL Inspector."""
 
 import json
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ NCCL_NAMES = {
 
 @dataclass
 class Record:
-    """One rank's record: *number* counts the group's collectives, times are by the true clock."""
+    """One rank's record: *number* counts the group's collectives, times are those of the true clock."""
 
     group: str
     number: int
@@ -33,7 +33,7 @@ class Record:
 
 @dataclass
 class Job:
-    """Ranks that compute and communicate; *ahead_ns* is by how much each clock is wrong."""
+    """Ranks that compute and communicate; *ahead_ns* are the offsets of their clocks."""
 
     num_ranks: int
     groups: dict[str, list[int]] = field(default_factory=dict)
@@ -46,14 +46,14 @@ class Job:
         self.counts = dict.fromkeys(self.groups, 0)
 
     def compute(self, us):
-        """Let each rank compute as long as *us*, a number or one for each rank, says."""
+        """Let each rank compute for *us*, a number or one number per rank."""
         for rank in self.now:
             self.now[rank] += (us if isinstance(us, int) else us.get(rank, 0)) * US
 
     def collective(
         self, name="all_reduce", group=WORLD, floats=1024, transfer_us=100, *, missing=(), sizes=None
     ):
-        """Run a collective; with ranks *missing* it never ends. *sizes* are what single ranks have of it."""
+        """Run a collective; with ranks *missing* it never ends. *sizes* are the sizes on single ranks."""
         self.counts[group] += 1
         members = [rank for rank in self.groups[group] if rank not in missing]
         end = None if missing else max(self.now[rank] for rank in members) + transfer_us * US
@@ -74,14 +74,14 @@ class Job:
             self.now[rank] = end
 
     def of(self, rank):
-        """Yield the records of *rank* with its own, wrong times."""
+        """Yield the records of *rank* by its own clock, which is wrong."""
         ahead = self.ahead_ns.get(rank, 0)
         for record in self.records[rank]:
             end = None if record.end_ns is None else record.end_ns + ahead
             yield record, record.begin_ns + ahead, end
 
     def flight(self, rank, *, first=0, backend="nccl", timed=True, listed=True):
-        """Return the flight recorder's dump of *rank*, from its record number *first* on."""
+        """Return the flight recorder's dump of *rank*, from the record number *first*."""
         entries = []
         for number, (record, begin, end) in enumerate(self.of(rank)):
             members, peer = self.groups[record.group], record.peer >= 0

@@ -1,4 +1,4 @@
-"""The codec of graph files: round trips, damage, and Protocol Buffers beside it."""
+"""The codec of graph files: round trips, damage, and comparison with Protocol Buffers."""
 
 import contextlib
 import gzip
@@ -77,7 +77,7 @@ def nodes(draw):
 
 
 def _split(node):
-    """Return by column what protobuf says a node has there, and its other attributes."""
+    """Return by column the values of a node by protobuf, and its other attributes."""
     found, rest = {}, []
     for attribute in node.attr:
         kind = (attribute.WhichOneof("value") or "_").rsplit("_", 1)
@@ -112,7 +112,7 @@ def test_all_that_protobuf_reads_is_read_and_kept(written):
 
 
 def _parses(data):
-    """Return whether protobuf takes every message of *data*."""
+    """Return whether protobuf accepts every message of *data*."""
     try:
         metadata, *bodies = messages(data)
         GlobalMetadata.FromString(metadata)
@@ -135,7 +135,7 @@ def test_what_protobuf_does_not_read_is_refused(written, data):
         decode_graph(bytes(damaged))
     except WorkloadFormatError as error:
         answer = str(error)
-    if not answer or "is damaged at byte" in answer:  # else some value has no place in our columns
+    if not answer or "is damaged at byte" in answer:  # else some value does not fit our columns
         assert _parses(bytes(damaged)) == (not answer)
 
 

@@ -1,4 +1,4 @@
-"""Conversion of a real two-rank gloo capture: what was measured comes out again."""
+"""Conversion of a real two-rank gloo capture: the graph reproduces the measured times."""
 
 import shutil
 
@@ -110,9 +110,9 @@ def test_every_parallelism_replays_its_step(shared, tmp_path, name, world):
 @pytest.mark.parametrize(
     ("name", "collectives"),
     [
-        # Two blocks of 1,072 parameters of 4 bytes: gathered forward and backward, their gradients scattered.
+        # Two blocks of 1,072 parameters of 4 bytes: gathered in both passes, gradients scattered.
         ("fsdp2_2", {(CollectiveType.ALL_GATHER, 2144): 4, (CollectiveType.REDUCE_SCATTER, 4288): 2}),
-        # Counts of tokens, the tokens there and back and their gradients; what the router's parameters need.
+        # Token counts, tokens sent and returned with their gradients; the parameters of the router.
         (
             "experts_2",
             {
@@ -135,7 +135,7 @@ def test_sharded_and_expert_parallel_captures_replay(data_dir, name, collectives
 
 
 def test_matrix_products_are_counted_once_and_where_their_time_is(captured):
-    """The work of a product is on its own node, not on the operators around and inside it."""
+    """The operations of a matmul are on its own node, not on operators around and inside it."""
     for graph in captured.graphs:
         nodes = graph.nodes[graph.nodes["kind"] == "compute"]
         products = nodes[nodes["operator"].isin(["aten::addmm", "aten::mm"])]

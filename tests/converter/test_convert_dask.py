@@ -1,4 +1,4 @@
-"""Conversion on a real Dask cluster of two worker processes on loopback: the graphs are those made here."""
+"""Conversion on a Dask cluster of two worker processes on loopback yields the same graphs."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from chakrascope.support.cluster import connected
 
 pytestmark = pytest.mark.dask
 
-RANKS = 9  # more than the eight that are on their way at once
+RANKS = 9  # more than the eight that are in flight at once
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,13 @@ def captured(data_dir, tmp_path):
 
 @pytest.fixture(scope="module")
 def many(device_traces):
-    """A pattern for the device traces of many ranks."""
+    """A pattern for device traces of many ranks."""
     return str(device_traces(RANKS) / "rank{rank}.json")
 
 
 @pytest.fixture(scope="module")
 def made_here(many, tmp_path_factory):
-    """The bytes of every file of a conversion of *many* in this process."""
+    """The bytes of all files of a conversion of *many* in this process."""
     return saved(convert_files(None, many, step="all"), tmp_path_factory.mktemp("here") / "w")
 
 
@@ -70,7 +70,7 @@ def test_graphs_are_those_made_here_to_the_byte(captured, address, tmp_path):
 
 
 def test_a_worker_killed_midway_costs_its_ranks_only(many, made_here, cluster, tmp_path, monkeypatch):
-    """The other worker sleeps meanwhile, so that answers are lost which are known, but not fetched yet."""
+    """The other worker sleeps, so that results are lost which the scheduler has, but did not fetch."""
     monkeypatch.setattr(_workers, "_WORTH_KEEPING_BYTES", 1)
     address = cluster.scheduler_address
     killed, told = [], []
@@ -97,7 +97,7 @@ def test_workers_write_where_they_see_the_folder_and_else_send_graphs_back(
     captured, shared, address, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(_workers, "_WORTH_KEEPING_BYTES", 1)
-    if not shared:  # to the workers, the folder is another
+    if not shared:  # workers see a different folder
         elsewhere = {"_mark": tmp_path / "elsewhere", "_lock": None, "folder": tmp_path}
         monkeypatch.setattr(_workers.FinishedRanks, "__getstate__", lambda _: elsewhere)
     came_back = []
@@ -160,7 +160,7 @@ def test_worker_without_the_traces_is_an_error(captured, address):
     (rank,) = open_ranks(find_rank_traces(None, str(captured / "rank0.device.json.gz"), None), keep=False)
     selection = Selection(frozenset({rank.steps[0].index}), 2)
     task = _Task.of(0, rank, selection, _workers.FinishedRanks.nowhere())
-    rank.traces.device_path.unlink()  # it was there where the command runs
+    rank.traces.device_path.unlink()  # it exists on the machine of the command
     with connected(address, 1, "conversion") as place:
         ((_, answer),) = filter(None, place.answers(_Task.answer, iter([task])))
     assert isinstance(answer, BackendError)
@@ -169,7 +169,7 @@ def test_worker_without_the_traces_is_an_error(captured, address):
 
 
 def test_all_files_of_a_task_have_absolute_paths(captured, monkeypatch):
-    """A worker has another working folder, where a relative path names nothing."""
+    """A worker has another working directory, in which a relative path does not exist."""
     monkeypatch.chdir(captured)
     traces = find_rank_traces(None, "rank0.device.json.gz", None)[0]
     names = ("flight_path", "evidence_path")

@@ -95,7 +95,7 @@ def _op(name, shapes, outputs, inputs=(), schema=""):
         (_op("aten::_foreach_add_", [[[10], [20]], [[10], [20]]], []), 30),
         # PyTorch 1.9: the input, the gradient of the output, the weight; then each gradient by itself.
         (_op("aten::cudnn_convolution_backward", [[2, 4, 8, 8], [2, 6, 6, 6], [6, 4, 3, 3]], []), 2 * 31104),
-        # The flag at the place of the others' flag for transposed ones is cuDNN's benchmark.
+        # cuDNN's argument for its benchmark has the position of other convolutions' argument `transposed`.
         (
             _op(
                 "aten::cudnn_convolution_backward",
@@ -224,7 +224,7 @@ def test_packed_sequences_count_as_equally_long():
     assert operator_cost(op)[0] == 4 * 2 * 4 * 16 * 16 * 16
 
 
-# What operators do and take, from the arguments that a device trace recorded.
+# FLOPs and bytes of operators, from the arguments that a device trace recorded.
 
 
 HALF = "c10::BFloat16"
@@ -386,11 +386,10 @@ def test_precision_is_the_narrowest_floating_type():
     assert kernel_width("memset") == 0
 
 
-# The table of kernels that communicate: real names, what users add, and files that are wrong.
+# The table of communication kernels: real names, patterns of users, and invalid files.
 
 
-# Names as profilers write them, from public traces and from the libraries' sources; those that compute have
-# no library.
+# Kernel names from public traces and from the libraries' sources; computation kernels have no library.
 with (Path(__file__).parents[1] / "data/kernel_names.tsv").open(encoding="utf-8") as _lines:
     NAMES = [
         (row["library"], row["operation"], row["kernel"]) for row in csv.DictReader(_lines, delimiter="\t")
@@ -489,7 +488,7 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path, monkeypatch):
         kernel_pattern("gemm")
 
 
-# Operators of inference engines have work where their annotations and allocations tell it.
+# Operators of inference engines have FLOPs and bytes if annotations and allocations determine them.
 
 VLLM = "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)_generation_37(sq37sk34489sqsq37sqsk34489)"
 DECODING = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)"
@@ -525,7 +524,7 @@ def attended(tmp_path, annotation, name=QUERIES[0], shapes=QUERIES[1]):
 
 
 def test_decoding_attends_all_keys_of_the_batch(tmp_path):
-    # As TraceLens has it for this call in its trace vllm_decode_full.
+    # TraceLens reports these values for this call in its trace vllm_decode_full.
     assert attended(tmp_path, DECODING) == ("attention", 902_529_024, 113_340_416)
 
 

@@ -57,7 +57,7 @@ class Device:
         event["dur"] = self.now - event["ts"]
 
     def call(self, name, duration):
-        """Call the runtime, and return what the call's work is known by."""
+        """Call the runtime, and return the identifier of the call's work."""
         correlation = self.trace.call(name, self.now, duration, **{"External id": self.records})
         self.now += duration
         return correlation
@@ -112,7 +112,7 @@ class Device:
         self.close(event)
 
     def exchange(self, peers):
-        """Send to and receive from *peers* in one batch, one kernel."""
+        """Send to and receive from *peers* in one batch, which is one kernel."""
         for position, (name, peer) in enumerate(peers):
             tensor = [[1, 700 + position, 0, 256, 4, "cuda:0"]]
             self.close(self.op(name, [tensor, "<Object>", peer, 3]))
@@ -220,7 +220,7 @@ def test_a_waited_all_reduce_holds_up_what_follows(tmp_path):
 
 
 def awaited_collectives(device, folder, number, group, *, awaited):
-    """Return which collectives, counted from 0, a kernel after a wait with this *number* waits for."""
+    """Return the collectives (from 0) for which a kernel after a wait with this *number* waits."""
     device.compute(7, [10.0])
     device.wait(number, group, awaited=awaited)
     device.compute(7, [20.0])
@@ -269,7 +269,7 @@ def test_a_batch_of_messages_becomes_its_sends_and_receives(tmp_path):
     assert comm["stream"].nunique() == 2
     alone = convert_files(*device.write(tmp_path))
     messages = alone.graphs[0].nodes.query("kind == 'communication'")
-    # One of them is to itself; the peer of the others was not measured.
+    # One message is to the rank itself; the peer of the other messages was not measured.
     assert messages["type"].tolist() == [NodeType.COMM_SEND, NodeType.COMP, NodeType.COMP]
     assert messages["duration_ns"].tolist() == comm["duration_ns"].tolist()
 
@@ -306,7 +306,7 @@ def test_workloads_with_all_ranks_state_no_sizes_of_groups(metadata):
 
 
 def test_a_numbered_group_of_all_ranks_needs_no_traces_of_the_others(tmp_path):
-    """vLLM makes several groups of all ranks, none of which is the default group."""
+    """vLLM creates several groups of all ranks, none of which is the default group."""
     device = Device()
     device.compute(7, [50.0])
     device.all_reduce(20.0, 1024)
@@ -382,7 +382,7 @@ def test_lagging_device_determines_the_step(tmp_path, read_back):
 
 
 def test_a_host_that_waits_within_its_lead_adds_no_time_to_the_step(tmp_path):
-    """Short kernels need most of the host's lead, in which the host waits for space in the queue."""
+    """Short kernels use up most of the host's lead while the host waits for space in the queue."""
     device = Device(room=1000)
     for _ in range(5):
         for duration in [*[0.5] * 20, *[100.0] * 10]:
@@ -395,7 +395,7 @@ def test_a_host_that_waits_within_its_lead_adds_no_time_to_the_step(tmp_path):
 
 @pytest.mark.parametrize("streams", [(7, 1007), (-1, 999), (3, 2003), (2**40, 2**40 + 1000)])
 def test_streams_with_the_same_number_in_a_thousand_run_at_the_same_time(tmp_path, streams):
-    """They once had one lane, so that a replay ran their work in sequence."""
+    """They once had a common lane, so that a replay ran their work sequentially."""
     made = KinetoTrace()
     made.op("aten::mm", 1000.0, 20.0)
     for stream in streams:

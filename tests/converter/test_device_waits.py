@@ -1,4 +1,4 @@
-"""Hosts that wait for their GPU: CUDA graphs, synchronisations, and calls that touch within the clock."""
+"""Hosts that wait for their GPU: CUDA graphs, synchronisation, and clocks of limited precision."""
 
 import random
 
@@ -10,7 +10,7 @@ from chakrascope.errors import TraceError, UsageError
 
 
 class Trace(KinetoTrace):
-    """A trace that becomes a workload."""
+    """A trace to be converted."""
 
     def workload(self, folder, **options):
         return convert_files(device_trace=[self.write(folder / "trace.json")], **options)
@@ -59,7 +59,7 @@ def test_a_full_queue_makes_the_host_wait_for_calls_not_for_kernels(tmp_path):
     waited = graph.edges[graph.edges["kind"] == EdgeKind.EVENT_SYNC]
     kernels = graph.nodes.loc[graph.nodes["name"] == "gemm", "node_id"].tolist()
     assert len(waited) > 50
-    assert set(waited["src"]) <= set(kernels[1::2])  # the last of each
+    assert set(waited["src"]) <= set(kernels[1::2])  # the last one of each
 
 
 @pytest.mark.parametrize("early_ns", [0, 1, 400])
@@ -109,7 +109,7 @@ def test_draining_synchronisation_replays_at_measured_time(tmp_path, call):
     for number in range(50):  # 1 ms of device work each, issued in 15 ms
         trace.launch((20 + 300 * number, 5), [(100 + 1_000 * number, 1_000)])
     trace.op("aten::item", 30_000, 21_000)
-    trace.call(call, 30_010, 20_095)  # for work of the step before
+    trace.call(call, 30_010, 20_095)  # for work of the previous step
     trace.op("aten::mm", 60_000, 1_000)
     trace.launch((60_100, 5), [(60_110, 39_000)])
     trace.call("cudaDeviceSynchronize", 60_200, 38_915)
@@ -117,7 +117,7 @@ def test_draining_synchronisation_replays_at_measured_time(tmp_path, call):
     syncs = graph.nodes[graph.nodes["kind"] == "sync"]
     assert syncs["name"].tolist() == [call, "cudaDeviceSynchronize"]
     assert syncs["operator"].iloc[0] == "aten::item"
-    # The step is its own from when the device had done the one before.
+    # The step begins when the device has finished the previous one.
     assert replay(graph).makespan_ns == pytest.approx(100_000_000 - 50_100_000, rel=0.002)
     both = trace.graph(tmp_path, step="all")
     assert replay(both).makespan_ns == pytest.approx(100_000_000, rel=0.002)
@@ -125,7 +125,7 @@ def test_draining_synchronisation_replays_at_measured_time(tmp_path, call):
 
 @pytest.mark.parametrize(("call_us", "waits"), [(40_000, True), (43_000, True), (20_000, False)])
 def test_a_copy_from_pageable_memory_stops_the_host_until_it_is_nearly_done(tmp_path, call_us, waits):
-    """The call returns when the last part is in the driver's buffer: just before the copy has ended."""
+    """The call returns when the last part is in the driver's buffer: just before the copy ends."""
     trace = Trace()
     trace.op("aten::linear", 0, 300)
     trace.launch((10, 5), [(100, 10_000)])
@@ -229,14 +229,14 @@ def test_a_model_s_size_in_a_name_is_no_rank(tmp_path):
         convert_files(device_trace=str(tmp_path))
 
 
-# Hosts that spin until the device is done: on memory that a kernel writes, or on queries of an event.
+# Hosts that poll until the device is done: on memory that a kernel writes, or on queries of an event.
 
 
 KERNEL = "void ep::internode::notify_dispatch<false, 8>(int*)"
 
 
 def iterations(trace, lengths, *, kernel=KERNEL, after=lambda: 3):
-    """Add an iteration per length: a kernel is issued, and the next operator runs when it has ended."""
+    """Add an iteration per length: a kernel is issued, and the next operator runs after it has ended."""
     now = 0
     for length in lengths:
         for number in range(40):  # usual host work
@@ -271,7 +271,7 @@ def test_host_polling_memory_waits_for_the_writing_kernel(tmp_path, late):
     assert found["cause"].unique().tolist() == ["synchronisation"]
     assert {(kernel, node) for kernel, node in zip(kernels, found["node_id"], strict=True)} <= pairs(graph)
     assert unexplained(workload) < 0.02
-    # Without the kernels' time there is nothing to wait for.
+    # Without the kernels' time, nothing is left to wait for.
     before = replay(graph).makespan_ns
     graph.node_columns["duration_ns"][kernels] = 0
     assert replay(graph).makespan_ns < before - 0.9 * 1_000 * sum(lengths)
@@ -290,7 +290,7 @@ def test_a_host_bound_loop_waits_for_no_kernel(tmp_path, seed):
         for number in range(30):
             trace.op("aten::empty", now + 6 * number, 3)
         now += 180
-        stall = draw.randint(300, 3_000)  # in which some kernels end, a few by chance where the stall does
+        stall = draw.randint(300, 3_000)  # some kernels end in the stalls, a few at their ends by chance
         trace.launch((now, 5), [(now + 10, draw.randint(10, 3_000))], work=KERNEL)
         now += stall
         trace.op("aten::view", now, 3)
@@ -304,7 +304,7 @@ def test_a_kernel_issued_after_the_stretch_is_what_waits(tmp_path):
     for length in (3_000, 9_000, 5_000, 14_000, 7_000):
         for number in range(40):
             trace.op("aten::empty", now + 6 * number, 3)
-        now += 240 + length  # a stall, after which a short kernel is issued and ends at once
+        now += 240 + length  # after a stall, a short kernel is issued and ends at once
         trace.op("aten::mm", now, 20)
         trace.launch((now + 1, 2), [(now + 4, 3)], work=KERNEL)
         now += 30

@@ -1,4 +1,4 @@
-"""The doctor: healthy input is clean, and each kind of damage is found, placed and explained."""
+"""The doctor: correct input has no findings, and each kind of damage is found and explained."""
 
 import gzip
 import itertools
@@ -44,7 +44,7 @@ def test_healthy_captures_are_clean(trace_set, data_dir, tmp_path):
 
 
 def test_a_recording_of_all_steps_lacks_no_traces(tmp_path):
-    """What `trace --steps 0` leaves is whole, and the finding leads to the command that reads it."""
+    """The files of `trace --steps 0` are complete, and a finding names the command that reads them."""
     step = (1, 20, 40, 10, 5, 78)
     (finding,) = doctor(recording(tmp_path, [part(rank, [step] * 3) for rank in (0, 1)]))
     assert finding.severity == "note"
@@ -231,7 +231,7 @@ def test_differing_collectives_may_have_unnamed_groups(tmp_path):
         assert ("may belong to different groups" in _only(doctor(tmp_path / "w")).cause) == told
 
 
-# What each captured step spent its time on, and how steps of one kind differ.
+# Time of each captured step by kind of work, and differences between steps of one kind.
 
 
 US = 1000
@@ -239,7 +239,7 @@ US = 1000
 
 @pytest.fixture
 def served(tmp_path):
-    """Return the workload of two prefills and three decodes, of which the host bounds the latter."""
+    """Return the workload of two prefills and three decodes; decodes are bound by the host."""
     engine = Engine()
     for count in (40, 44):
         engine.step(f"step[EXTEND bs=2 toks={count}]", [50.0] * count)
@@ -343,7 +343,7 @@ def test_receives_before_their_sends_are_reported(tmp_path):
 
 @st.composite
 def programs(draw):
-    """Two or three ranks that exchange messages, and all-reduce twice, with dependencies at random."""
+    """Two or three ranks that exchange messages and all-reduce twice, with random dependencies."""
     ranks = draw(st.integers(2, 3))
     pair = st.permutations(range(ranks)).map(lambda order: order[:2])
     sent = draw(st.lists(pair, min_size=1, max_size=5))

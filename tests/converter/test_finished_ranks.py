@@ -1,4 +1,4 @@
-"""A conversion that is stopped keeps its finished ranks, and goes on from there to the same bytes."""
+"""A stopped conversion keeps its finished ranks, and resumes with the same result."""
 
 import fcntl
 import json
@@ -29,7 +29,7 @@ def traces(device_traces):
 
 @pytest.fixture
 def pattern(traces, tmp_path):
-    """Copies of the traces, to be changed."""
+    """Copies of the traces, which tests change."""
     return str(shutil.copytree(traces, tmp_path / "traces") / "rank{rank}.json")
 
 
@@ -89,7 +89,7 @@ def test_large_traces_are_read_once_and_finished_ones_not_again(pattern, expecte
     output = tmp_path / "out" / "job"
     with pytest.raises(KeyboardInterrupt):
         convert_files(None, pattern, output, step="all", progress=stopped_after(3))
-    assert read == ["rank0.json", *(f"rank{rank}.json" for rank in range(3))]  # of the first: which steps
+    assert read == ["rank0.json", *(f"rank{rank}.json" for rank in range(3))]  # of the first rank
     read.clear()
     convert_files(None, pattern, output, step="all")
     assert read == ["rank3.json"]
@@ -97,7 +97,7 @@ def test_large_traces_are_read_once_and_finished_ones_not_again(pattern, expecte
 
 
 def steps_of_rank(pattern, rank, marks):
-    """Mark the steps of a rank's trace: number -> share of it where each begins and ends."""
+    """Mark the steps of a rank's trace: number -> the fractions of it at which the step begins and ends."""
     path = Path(pattern.format(rank=rank))
     trace = json.loads(path.read_text())
     events = [

@@ -142,7 +142,7 @@ def test_kinds_of_files_are_told_by_their_content(data_dir, linked_path, tmp_pat
 
 @pytest.fixture(scope="module")
 def both(data_dir, dlrm):
-    """Return the workload of the pairs of traces, and that of the device traces alone."""
+    """Return the workload of the pairs of traces, and that of only the device traces."""
     folder = data_dir / "converter" / "dlrm_v100_8"
     return dlrm, convert_files(device_trace=f"{folder}/kineto_{{rank}}.json.gz")
 

@@ -93,9 +93,9 @@ def test_a_recommenders_embedding_overlaps_the_bottom_layers(tmp_path):
     assert (ids["Embedding input gradient all_to_all"], ids["Embedding weight gradient"]) in edges
 
 
-# What mlc-chakra 1.0.0's text converter makes of two passes: computations, their time in microseconds,
-# dependencies, and count and bytes of each collective. Ours has one dependency more where the next step's
-# first layer waits for the last computation as well as for its collective.
+# The result of mlc-chakra 1.0.0's text converter for two passes: computations, their time in microseconds,
+# dependencies, and count and bytes of each collective. Our result has one more dependency where the first
+# layer of the next step waits for both the last computation and its collective.
 PUBLIC = {
     "DLRM_HybridParallel": (46, 102756, 74, {"ALL_REDUCE": (14, 6383616), "ALL_TO_ALL": (4, 393216)}),
     "MLP_HybridParallel_Data_Model": (
@@ -136,8 +136,8 @@ def test_public_workloads_have_the_public_converters_nodes(shared, name):
     assert {CollectiveType(kind).name: (len(part), part.sum()) for kind, part in sizes} == collectives
 
 
-# Computations, their cycles, how many go forward again, and count and bytes of each collective
-# in one pass, summed over the columns of the file by hand; the public converter refuses these.
+# Computations, their cycles, the number of repeated forward passes, and count and bytes of each collective in
+# one pass, summed by hand over the columns of the file; the public converter refuses these files.
 TRANSFORMERS = {
     "asplos2022_gpt3": (
         256,

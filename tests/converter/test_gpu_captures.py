@@ -1,4 +1,4 @@
-"""Real captures of GPU jobs become graphs that replay what was measured."""
+"""Graphs of real GPU captures replay the measured times."""
 
 import gzip
 import sys
@@ -135,7 +135,7 @@ def test_kernels_share_the_cost_of_their_operator(dlrm, data_dir):
     assert first["num_ops"].sum() == pytest.approx(sum(counted), abs=len(first))
 
 
-# Kernels of CUDA and HIP graphs have the operators of their capture, where a trace of it is given.
+# Kernels of CUDA and HIP graphs have the operators of their capture if its trace is given.
 
 
 ATTENTION = [("aten::mm", "gemm"), ("vllm::attention", "flash"), ("aten::mm", "gemm"), ("aten::add", "add")]
@@ -165,7 +165,7 @@ def capture(path, *graphs, named=True, end=True):
 
 
 def launches(path, *graphs, start_us=10_000.0):
-    """Write a trace that launches each of *graphs*, lists of kernels, and a kernel of its own before."""
+    """Write a trace that launches each of *graphs*, lists of kernels, after a separate kernel."""
     time, trace = start_us, KinetoTrace()
     for number, graph in enumerate([["sample"], *graphs]):
         if not number:

@@ -1,4 +1,4 @@
-"""`Graph` and `Workload` as Python objects: equality, hash, copies, pickles, and the views made of them."""
+"""`Graph` and `Workload` as Python objects: equality, hash, copies, pickles, and views of them."""
 
 import copy
 import dataclasses
@@ -181,12 +181,12 @@ def test_a_cycle_of_a_whole_program_is_found_at_once():
     assert len(shortest_cycle(src, dst)) == count
 
 
-# Inspection and exports: figures add up, and the written files are what their formats ask for.
+# Inspection and exports: counts are consistent, and files conform to their formats.
 
 
 @pytest.fixture(scope="module")
 def odd():
-    """Return a workload whose names try to break every format, and which has a backward id."""
+    """Return a workload with names that are hard to escape, and with a backward id."""
     names = ['a<b>&"c', "back\\slash", "line\nbreak\x01", "§"]
     nodes = [
         {"node_id": i, "name": name, "type": NodeType.COMP, "duration_ns": 10 * i, "stream": i % 2}

@@ -1,4 +1,4 @@
-"""Host time has a cause and a place: what the profiler marks, and what the tracer's evidence adds."""
+"""Host time has a cause and a place, from the profiler's marks and from the tracer's evidence."""
 
 import gzip
 import json
@@ -76,7 +76,7 @@ def test_operators_inside_a_data_loader_are_part_of_it(tmp_path):
 
 @pytest.mark.parametrize("is_sampled", [False, True])
 def test_a_sampler_is_its_part_of_the_data_loader(tmp_path, is_sampled):
-    """Also where the thread had no processor for half of the time."""
+    """Even if the thread had no CPU for half of the time."""
     thread, evidence = training_thread(), EvidenceFile()
     thread.mark("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 12_000, 82_000)
     thread.mark("chakrascope::sampler", 15_000, 55_000, "cpu_op")
@@ -171,7 +171,7 @@ def test_blocking_backward_pass_waits_for_peers(tmp_path, waited, cause):
 
 
 def sampled(frames, *, busy, every=5_000, **more):
-    """Return samples of *frames* in the long gap and of none elsewhere; *busy* is the share of cpu time."""
+    """Return samples of *frames* in the long gap, and none elsewhere; *busy* is the fraction of CPU time."""
     evidence = EvidenceFile()
     for time in range(START + 2_000, END + 5_000, every):
         inside = 11_000 < time < 91_000
@@ -277,7 +277,7 @@ def test_only_operators_inside_logging_are_logging(tmp_path):
 
 
 def test_duration_of_a_state_follows_cpu_time(tmp_path):
-    """Python works for 30 ms of the gap before it sleeps; samples are 40 ms apart."""
+    """Python runs for 30 ms of the gap before the sleep; samples are 40 ms apart."""
     evidence = EvidenceFile()
     for time, wait in ((START, ""), (41_000, "clock_nanosleep"), (81_000, "clock_nanosleep"), (99_000, "")):
         cpu = min(time, 40_000) + max(0, time - 91_000)
@@ -287,7 +287,7 @@ def test_duration_of_a_state_follows_cpu_time(tmp_path):
 
 @pytest.mark.parametrize("name", ["enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", ""])
 def test_loader_sample_ignores_the_backward_pass(tmp_path, name):
-    """Two loads with a sample each, 10 ms apart from the next one by a backward pass of 20 ms."""
+    """Two loads with a sample each, separated by a backward pass of 20 ms."""
     thread, evidence = Thread(0), EvidenceFile()
     for number, begin in enumerate((START, START + 50_000)):
         if name:
@@ -303,7 +303,7 @@ def test_loader_sample_ignores_the_backward_pass(tmp_path, name):
 
 
 def test_function_between_phases_includes_adjacent_gaps(tmp_path):
-    """As what it allocated is freed when it returns."""
+    """Memory that the function allocated is freed when it returns."""
     thread, evidence = Thread(0), EvidenceFile()
     thread.op(f"{BACKWARD}MmBackward0", START, START + 20_000, 1)
     thread.op("aten::sum", START + 30_000, START + 50_000, 2)
@@ -319,7 +319,7 @@ def test_function_between_phases_includes_adjacent_gaps(tmp_path):
 
 
 def starved(evidence, times, cpu):
-    """Sample a thread that waits for the interpreter lock, which another one has; *cpu* of a time in us."""
+    """Sample a thread that waits for the GIL, held by another thread; *cpu* of a time in us."""
     for time in times:
         evidence.sample(time, STEP, cpu=cpu(time), wait="futex")
         evidence.sample(time, ("publish", "metrics.py", 7, "script"), thread=1, cpu=time - cpu(time))
@@ -331,7 +331,7 @@ def starved(evidence, times, cpu):
     [(lambda time: time - min(max(0, time - 11_000), 80_000), 80_000), (lambda time: time // 50, 94_000)],
 )
 def test_a_thread_that_keeps_the_interpreter_lock_is_named(tmp_path, cpu, lock_us):
-    """It delays the gap alone, or operators, too."""
+    """The wait delays only the gap, or operators as well."""
     evidence = starved(EvidenceFile(), range(START, END + 5_000, 5_000), cpu)
     graph = converted(tmp_path, training_thread(), evidence)
     assert host_us(graph)["lock"] == pytest.approx(lock_us, rel=0.02)
@@ -364,7 +364,7 @@ def test_a_wait_for_a_peer_is_no_wait_for_the_interpreter_lock(tmp_path):
 
 
 def test_all_parts_of_a_repeated_copy_are_listed(tmp_path):
-    """The second of two casts lost its processor now and then, which cuts it into several nodes."""
+    """The second of two casts lost its CPU at times, which splits it into several nodes."""
     thread, evidence = Thread(0), EvidenceFile()
     for start in (START, START + 50_000):
         thread.op("aten::_to_copy", start, start + 50_000, 1)
@@ -382,7 +382,7 @@ def test_all_parts_of_a_repeated_copy_are_listed(tmp_path):
 
 
 def test_gaps_between_operators_have_the_place_that_was_sampled_in_a_gap(tmp_path):
-    """Hooks of modules run between operators, which the samples in operators do not show."""
+    """Hooks of modules run between operators, so samples inside operators do not show them."""
     thread, evidence = Thread(0), EvidenceFile()
     for start in range(START, END, 10_000):
         thread.op("aten::addmm", start, start + 3_000, 1)
@@ -428,7 +428,7 @@ def test_a_gradient_that_waited_for_a_processor_has_the_place_of_its_forward_ope
 def test_run_delay_equals_the_kernels_figure(tmp_path):
     thread, evidence = Thread(0), EvidenceFile()
     thread.op("aten::mm", START, END, 1)
-    for number, time in enumerate(range(START, END + 20_000, 20_000)):  # on a processor from 80 ms on
+    for number, time in enumerate(range(START, END + 20_000, 20_000)):  # on a CPU from 80 ms on
         over = number >= 4
         evidence.sample(time, STEP, cpu=20_000 * over, delay=80_000 * over, wait="running")
     assert host_us(converted(tmp_path, thread, evidence)) == {"descheduled": 80_000}
@@ -436,7 +436,7 @@ def test_run_delay_equals_the_kernels_figure(tmp_path):
 
 @pytest.mark.parametrize("before_us", [0, 10_000, 40_000])
 def test_a_delay_is_divided_where_steps_end(tmp_path, before_us):
-    """Between two samples, one in the step before, the thread waited 40 ms for a processor."""
+    """Between two samples, one of them in the previous step, the thread waited 40 ms for a CPU."""
     thread, evidence, begin = Thread(0), EvidenceFile(), 61_000
     thread.op("aten::mm", begin, begin + 100_000, 1)
     evidence.sample(begin - 60_000, STEP, cpu=0, delay=0)
@@ -452,7 +452,7 @@ def test_a_delay_is_divided_where_steps_end(tmp_path, before_us):
 
 @pytest.mark.parametrize(("slept_us", "delayed_us"), [(0, 80_000), (10_000, 60_000)])
 def test_a_delay_that_has_not_ended_counts_in_a_step_without_sleep(tmp_path, slept_us, delayed_us):
-    """The thread waits for a processor from 10 to 40 ms, and from 50 ms to the end of the step."""
+    """The thread waits for a CPU from 10 to 40 ms, and from 50 ms to the end of the step."""
     thread, evidence, ran_us = Thread(0), EvidenceFile(), 10_000 - slept_us
     thread.op("aten::mm", START, END, 1)
     evidence.step(0, START)
@@ -466,7 +466,7 @@ def test_a_delay_that_has_not_ended_counts_in_a_step_without_sleep(tmp_path, sle
 
 
 def test_sample_at_loader_entry_ignores_earlier_time(tmp_path):
-    """The sampler gets the interpreter lock there, after 70 ms of other Python code."""
+    """The sampler acquires the GIL there, after 70 ms of other Python code."""
     evidence = EvidenceFile()
     frames = [("__next__", "/env/torch/utils/data/dataloader.py", 721, "library"), STEP]
     evidence.sample(START, STEP, cpu=0)
@@ -511,7 +511,7 @@ def test_section_without_sample_follows_other_steps(tmp_path, longer_us, is_know
 def test_a_section_with_one_sample_also_has_those_of_captured_steps_that_took_as_long(
     tmp_path, longer_us, is_added
 ):
-    """Each step has 60 ms of Python after its backward pass; one instant of the first step was sampled."""
+    """Each step has 60 ms of Python after its backward pass; only one moment of the first was sampled."""
     thread, evidence = Thread(0), EvidenceFile()
     thread.op(f"{BACKWARD}MmBackward0", START + 20_000, START + 40_000, 1)
     length = END - START + longer_us
@@ -532,7 +532,7 @@ def test_a_section_with_one_sample_also_has_those_of_captured_steps_that_took_as
 
 @pytest.mark.parametrize(("other", "is_known"), [("audit", True), ("save", False)])
 def test_phase_without_sample_follows_other_steps(tmp_path, other, is_known):
-    """Recording made the other step several times as slow, so that times in it say nothing."""
+    """Recording made the other step several times as slow, so its times are not representative."""
     thread, evidence = Thread(0), EvidenceFile()
     for begin, times in ((START, 1), (END, 5)):
         thread.op(f"{BACKWARD}MmBackward0", begin, begin + times * 20_000, begin)
@@ -588,7 +588,7 @@ def test_the_longest_of_many_operators_were_those_without_a_processor(tmp_path):
 
 @pytest.mark.parametrize(("share", "cause"), [(0.88, "input_pipeline"), (0.0, "descheduled")])
 def test_delayed_work_keeps_its_cause(tmp_path, share, cause):
-    """A gap had a processor for an eighth of its time; the rest of the step as little, or always."""
+    """A gap had a CPU for an eighth of its time; the rest of the step had as little, or always had one."""
     thread = Thread(0)
     thread.op("aten::mm", START, START + 30_000, 1)
     thread.op("aten::mm", END - 30_000, END, 2)
@@ -629,7 +629,7 @@ def test_the_wait_for_the_first_batch_of_new_workers_is_part_of_their_start(tmp_
 
 
 def test_a_start_of_workers_has_the_place_of_the_starts_that_were_sampled(tmp_path):
-    """No sample is taken while the process forks; the first wait is no work of the dataset."""
+    """No sample is taken during a fork; the first wait is not work of the dataset."""
     thread = training_thread()
     for name, begin, end in (("__init__", 15_000, 35_000), ("__next__", 36_000, 66_000)):
         thread.mark(f"enumerate(DataLoader)#_MultiProcessingDataLoaderIter.{name}", begin, end)
@@ -725,7 +725,7 @@ HOOK, HOOK_PLACE = ("watch", "hooks.py", 9, "script"), "watch (hooks.py:9)"
 
 @pytest.mark.parametrize(("took_us", "kind"), [(40_000, "host"), (40, "compute")])
 def test_time_of_the_engine_between_its_operators_is_that_of_hooks(tmp_path, took_us, kind):
-    """Samples show the hook in another step alone."""
+    """Samples show the hook only in another step."""
     thread, evidence = Thread(0), EvidenceFile()
     thread.op(BACKWARD + "MulBackward0", START, START + 50_000 + took_us, 1)
     thread.op("MulBackward0", START + took_us, START + 50_000 + took_us, 2)
@@ -798,7 +798,7 @@ def test_what_the_engine_calls_besides_hooks_is_no_hook(tmp_path, caller):
 
 
 def test_wait_begins_at_its_first_sample(tmp_path):
-    """Before its first sample in the wait the thread was busy, with the operator."""
+    """Before its first sample in the wait, the thread was busy with the operator."""
     evidence = EvidenceFile()
     wait = ("submit", "upload.py", 26, "script", "acquire")
     for time, frames in ((START, ()), (12_000, (wait,)), (50_000, (wait,)), (88_000, (wait,)), (99_000, ())):
@@ -836,7 +836,7 @@ def test_a_collection_without_a_sample_has_a_place_of_its_generation(tmp_path, g
 
 @pytest.mark.parametrize(("name", "place"), [("", "share (train.py:60)"), (BACKWARD, "")])
 def test_a_collective_that_the_script_issues_has_its_place(tmp_path, name, place):
-    """One that the backward pass issues is at the line of the whole backward pass, which tells nothing."""
+    """An operator of the backward pass has the line of the whole backward pass, which is not specific."""
     thread, evidence = training_thread(), EvidenceFile()
     if name:
         thread.op(f"{name}MmBackward0", 19_000, 31_000, 9)
@@ -930,7 +930,7 @@ def test_a_gradient_has_the_place_of_its_forward_operator(tmp_path):
 
 @pytest.mark.parametrize("is_accumulated", [False, True])
 def test_gradients_that_a_call_returns_have_the_place_of_the_call(tmp_path, is_accumulated):
-    """A call of `torch.autograd.grad` is work of the function that asks for it, such as a penalty."""
+    """A call of `torch.autograd.grad` is work of the calling function, such as a penalty."""
     trace = Stacks()
     trace.add("user_annotation", "ProfilerStep#3", 0, 5000)
     trace.frame("train.py(40): step", 1, 4990)
@@ -1075,7 +1075,7 @@ def test_allocations_of_device_memory_are_a_cause_of_host_time(tmp_path, call):
 
 @pytest.mark.parametrize("launch_us", [900.0, 20.0])
 def test_the_first_launch_of_a_recording_is_a_cause_of_its_own_if_long(tmp_path, launch_us):
-    """The profiler gets its buffers in the operator, before the call."""
+    """The profiler allocates its buffers in the operator, before the call."""
     made = KinetoTrace()
     made.add("user_annotation", "ProfilerStep#1", 1_000.0, 4_000.0)
     made.op("aten::arange", 1_100.0, 650.0 + launch_us)

@@ -1,4 +1,4 @@
-"""Bad, partial and foreign input, names of PyTorch's making, and archives: an error, or an assumption."""
+"""Invalid, partial and foreign input, PyTorch's file names, and archives: errors or assumptions."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_named_pipe_given_as_a_trace_is_called_one(tmp_path):
 def test_any_bytes_are_refused(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_bytes(data)
-    refused = (TraceFormatError, UsageError)  # the latter for what begins as an archive does
+    refused = (TraceFormatError, UsageError)  # the latter for files that begin like an archive
     with pytest.raises(refused, match=r"any\.json"):
         convert_files([path], [path])
     with pytest.raises(refused, match=r"any\.json"):
@@ -211,7 +211,7 @@ def device(data_dir):
 
 
 def silent(path, target):
-    """Copy a trace without what it says about its rank, as jobs write that do not use torch.distributed."""
+    """Copy a trace without its rank, as in jobs that do not use torch.distributed."""
     edit_json(path, lambda document: document.pop("distributedInfo"), target)
 
 
@@ -254,7 +254,7 @@ def test_the_traces_in_a_folder_are_found_by_their_ranks(tmp_path, device):
 def test_rank_comes_from_the_file_name_without_metadata(tmp_path, device, name, rank):
     silent(device[0], tmp_path / name)
     assert stated_rank(tmp_path / name) == rank
-    assert convert_files(device_trace=str(tmp_path)).num_ranks >= 1  # one file stands for all
+    assert convert_files(device_trace=str(tmp_path)).num_ranks >= 1  # one file represents all ranks
 
 
 def test_rank_of_the_folder_name_is_the_fallback(tmp_path, device):
@@ -282,7 +282,7 @@ def test_rank_recorded_twice_is_an_error(tmp_path, device):
 
 
 def packed(path, members):
-    """Write an archive of *members* (name, bytes) in the way that the name of *path* says."""
+    """Write an archive of *members* (name, bytes) in the format of the suffix of *path*."""
     if path.suffix == ".zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, data in members:
@@ -313,7 +313,7 @@ def test_an_archive_is_converted_like_its_files(tmp_path, data_dir):
     found = convert_files(str(path), str(path))
     assert found.graphs == loose.graphs
     assert found.metadata["trace_set"] == "job"
-    assert [finding.severity for finding in doctor(path)] == []  # the manifest inside is used
+    assert [finding.severity for finding in doctor(path)] == []  # the manifest in the archive is used
 
 
 def test_the_doctor_names_files_as_they_are_called_in_the_archive(tmp_path, device):

@@ -1,4 +1,4 @@
-"""How late a rank is, in every captured step, and which of these steps is converted."""
+"""The lateness of ranks in every captured step, and the choice of the step to convert."""
 
 import json
 
@@ -13,7 +13,7 @@ STEPS = [(1_000, 11_000), (12_000, 22_000), (23_000, 33_000)]  # microseconds
 
 
 def captured(folder, late_us, *, hosts=("node1", "node1")):
-    """Write two ranks with an all-reduce in each of three steps; the second comes *late_us* later to each."""
+    """Write two ranks with an all-reduce in each of three steps; the second arrives *late_us* later."""
     entries = []
     for rank, host in enumerate(hosts):
         thread = Thread(rank)
@@ -47,7 +47,7 @@ def test_clocks_of_two_machines_are_not_compared(tmp_path):
 
 
 def waiting(folder, waits_us, *, steps=12, length_us=10_000):
-    """Write ranks that wait so long for collectives in each step, of which steps 3 to 5 are captured."""
+    """Write ranks that wait for collectives in each step; steps 3 to 5 are captured."""
     entries = []
     for rank, waits in enumerate(waits_us):
         thread, evidence, waited = Thread(rank), EvidenceFile(), 0
@@ -82,7 +82,7 @@ def test_a_rank_that_is_late_now_and_then_is_not_usually_late(tmp_path):
 
 
 def test_short_waits_yield_no_lateness(tmp_path):
-    """Collectives of a device do not hold up the host."""
+    """Collectives on a device do not delay the host."""
     metadata = waiting(tmp_path, [[20], [10]])
     assert "waited_less_ns" not in metadata
     assert usually_late_ns(metadata, 1) == 0
@@ -125,7 +125,7 @@ def test_step_closest_to_unprofiled_steps_is_converted(tmp_path):
 
 @pytest.mark.parametrize(("delays", "shown"), [([0, 0, 0], 1), ([12_000, 0, 0], 0), ([20_000, 0, 0], 2)])
 def test_median_step_excludes_run_delay(tmp_path, delays, shown):
-    """The steps take 30, 20 and 12 ms; the unprofiled ones are too different to have a median."""
+    """The steps take 30, 20 and 12 ms; the unprofiled steps vary too much to have a median."""
     thread, evidence, total = Thread(0), EvidenceFile(), 0
     spans = [(1_000, 31_000), (31_000, 51_000), (51_000, 63_000)]
     evidence.step(0, 1_000)
@@ -163,7 +163,7 @@ def test_only_lines_of_a_loop_share_a_place(tmp_path):
 
 
 def test_a_loop_that_another_captured_step_shows_is_one_place(tmp_path):
-    """The step that is converted goes back from line 43 to 42 once, the other one thrice."""
+    """The converted step returns from line 43 to 42 once, the other step three times."""
     thread, evidence = Thread(0), EvidenceFile()
     spans = [(1_000, 31_000), (31_000, 81_000)]
     lines = [42, 43, 42, 43, *[42, 43] * 4]

@@ -1,4 +1,4 @@
-"""Production logs: what is read, matched across ranks, refused, and made a workload."""
+"""Production logs: reading, matching across ranks, refusals, and conversion to a workload."""
 
 import json
 
@@ -38,13 +38,13 @@ def of_rank(workload, rank):
 
 
 def collectives(matched):
-    """Return what the logs have in common, however a tool counts and calls it."""
+    """Return the fields that all logs have, independent of each tool's numbering and names."""
     return sorted(
         (op.name, op.size_bytes, tuple(found.ops)) for found in matched.collectives for op in [found.first]
     )
 
 
-# What each tool's log of one job gives
+# The expected content of each tool's log of one job
 
 
 @pytest.mark.parametrize("kind", ["flight", "inspector"])
@@ -76,7 +76,7 @@ def test_a_workload_of_a_flight_record_has_the_collectives_and_the_gaps_as_measu
     assert first["measured_start_ns"].tolist() == [0, 2100 * US, 2500 * US, 2550 * US, 2560 * US]
     assert first["comm_size_bytes"].tolist() == [4096, -1, 1024, 4, 4]
     assert first["kind"].tolist() == ["communication", "compute", *["communication"] * 3]
-    last = of_rank(workload, 1)  # its clock is the same, so it begins when rank 0 does
+    last = of_rank(workload, 1)  # the clocks agree, so it begins when rank 0 does
     assert last["duration_ns"].tolist() == [2000 * US, 100 * US, 400 * US, 50 * US, 10 * US, 10 * US]
     assert last["measured_start_ns"].tolist()[:4] == [0, 2000 * US, 2100 * US, 2500 * US]
     assert workload.metadata["measured_step_ns"] == {"0": 2570 * US, "1": 2570 * US}
@@ -142,7 +142,7 @@ def test_messages_are_matched_from_the_end_where_the_beginning_is_lost(tmp_path)
 
 
 def test_messages_of_a_shorter_log_are_matched_by_size_and_time(tmp_path):
-    """Rank 1 was logged before its last receive: counted from the end, all would be off by one."""
+    """The log of rank 1 ends before its last receive: numbered from the end, all would be off by one."""
     for name, sizes in (("sizes", (1, 2, 3, 4, 5)), ("times", (7, 7, 7, 7, 7))):
         job = Job(2)
         for size in sizes:
@@ -162,7 +162,7 @@ def test_messages_of_a_shorter_log_are_matched_by_size_and_time(tmp_path):
 
 @st.composite
 def legal_jobs(draw):
-    """Return a job of three to five ranks, in groups that overlap, that ran to its end."""
+    """Return a finished job of three to five ranks in overlapping groups."""
     ranks = draw(st.integers(3, 5))
     members = st.lists(st.integers(0, ranks - 1), min_size=2, max_size=ranks, unique=True).map(sorted)
     groups = draw(st.lists(members, max_size=4))
@@ -182,7 +182,7 @@ def legal_jobs(draw):
     return job
 
 
-# A failing example is not made smaller: that takes minutes, and the job is printed as it is.
+# Failing examples are not shrunk, because that takes minutes; the job is printed as it is.
 @settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(job=legal_jobs(), data=st.data())
 def test_logs_of_any_legal_job_become_a_workload_that_ends(tmp_path_factory, job, data):
@@ -211,7 +211,7 @@ def test_logs_of_any_legal_job_become_a_workload_that_ends(tmp_path_factory, job
 
 
 def test_times_that_contradict_each_other_make_no_deadlock(tmp_path):
-    """Two groups' collectives in flight in different orders; each host was far ahead of its device."""
+    """Collectives of two groups in flight in different orders; each host was far ahead of its device."""
     job = Job(2, {"a": [0, 1], "b": [0, 1]})
     for rank, groups in ((0, "ab"), (1, "ba")):
         for at, group in enumerate(groups):
@@ -268,7 +268,7 @@ def test_uneven_all_to_alls_are_no_disagreement(tmp_path):
     assert any("uneven" in note for note in workload.metadata["assumptions"])
 
 
-# Ranks that are absent, doubled, or unknown
+# Missing, duplicate or unknown ranks
 
 
 def test_a_rank_given_twice_is_refused(tmp_path, job):
@@ -296,7 +296,7 @@ def test_missing_ranks_are_replaced_only_by_equal_ranks(tmp_path, job):
     said = " ".join(workload.metadata["assumptions"])
     assert "2 of 4 ranks (ranks 1, 2) represent the others" in said
     assert stand_in_assumption(workload.metadata) in workload.metadata["assumptions"]
-    assert not computed_on_host(workload)  # the log does not tell
+    assert not computed_on_host(workload)  # the log does not contain it
     assert any(found.severity == "warning" for found in doctor(tmp_path / "dp"))
     with pytest.raises(TraceError, match="no log of ranks 2, 3 of 4, and the ranks communicate in groups"):
         convert_logs([job.write(tmp_path / "tp", ranks=(0, 1))])
@@ -328,7 +328,7 @@ def test_logs_of_different_jobs_are_refused(tmp_path):
         job = Job(3, groups)
         job.collective()
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(job.flight(rank)))
-    assert len(read_logs([tmp_path]).groups) == 1  # a group is known by its ranks, too
+    assert len(read_logs([tmp_path]).groups) == 1  # groups are also identified by their ranks
     for rank in (0, 1):
         (tmp_path / f"rank{rank}.log").write_text(job.inspector(rank))
     with pytest.raises(UsageError, match="logs from NCCL Inspector and PyTorch's flight recorder"):

@@ -1,4 +1,4 @@
-"""Files of production logs: formats told by content, archives, damage, hostile pickles, bombs."""
+"""Files of production logs: detection by content, archives, damage, hostile pickles, bombs."""
 
 import gzip
 import json
@@ -76,7 +76,7 @@ class Hostile:
 def test_a_hostile_pickle_calls_nothing(tmp_path):
     target = tmp_path / "made"
     bad = {"entries": [], "pg_config": {"0": Hostile(target)}}
-    marker = b"\x8c\x09pg_config0"  # what makes it look like a dump
+    marker = b"\x8c\x09pg_config0"  # makes the file look like a dump
     attacks = [
         pickle.dumps(bad, protocol=4),
         pickle.dumps(bad, protocol=2),
@@ -95,7 +95,7 @@ def test_a_hostile_pickle_calls_nothing(tmp_path):
 
 
 def _nested(key, value):
-    """Return a change of the third entry of a dump."""
+    """Return a function that changes the third entry of a dump."""
 
     def change(dump):
         dump["entries"][2][key] = value
@@ -178,7 +178,7 @@ def test_a_line_that_cannot_be_is_named_with_its_file(tmp_path, job, kind, old, 
 
 
 def test_a_last_line_that_is_cut_off_is_left_out_with_a_note(tmp_path, job):
-    """Such a log is of a process that still writes, or was killed while it wrote."""
+    """The log is of a process that is still writing, or was killed while writing."""
     folder = job.write(tmp_path / "logs", "inspector")
     path = folder / "host0-pid100.log"
     whole = read_logs([folder])
@@ -231,10 +231,10 @@ def test_truncated_flight_record_is_recognised_as_a_log(tmp_path, job):
         read_logs([path])
 
 
-# What production logs say went wrong in a job: hangs, and ranks that disagree.
+# Failures of a job in its production logs: hangs, and ranks that disagree.
 
 
-# What went wrong in the job
+# Failures of the job
 
 
 def test_a_hang_names_who_is_missing(tmp_path):

@@ -1,4 +1,4 @@
-"""Sends and receives of real gloo captures: who waits for them, and who does not."""
+"""Sends and receives of real gloo captures: which ranks wait for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def interleaved(data_dir):
 
 @pytest.fixture(scope="module")
 def ring(data_dir):
-    """Two ranks that post a receive, then the send that the other one's receive is for, and wait for both."""
+    """Two ranks that post a receive, then a send to the other rank, and wait for both."""
     return convert(data_dir / "converter" / "ring_2")
 
 
@@ -96,11 +96,11 @@ def test_blocking_send_lasts_until_it_returns(shared):
     assert set(sends["node_id"]) <= set(first.edges[first.edges["kind"] == EdgeKind.COMM_WAIT]["src"])
 
 
-# Process groups that gloo traces do not name: the sizes of the collectives tell how many ranks they have.
+# Process groups that gloo traces do not name: the number of ranks follows from collective sizes.
 
 
 class Sharded(Thread):
-    """A rank that gathers and sums over groups which only the data's sizes tell."""
+    """A rank that gathers and sums over groups that only the sizes of the data identify."""
 
     def gather(self, start, output_bytes, input_bytes):
         self.collective("c10d::_allgather_base_", start, output_bytes, input_bytes)
@@ -119,7 +119,7 @@ def converted(folder, groups_of, program):
     ranks = []
     for rank in range(4):
         thread = Sharded(rank)
-        thread.op("aten::empty", 1010 + rank, 1020 + 2 * rank, 5)  # no two ranks of a job measure the same
+        thread.op("aten::empty", 1010 + rank, 1020 + 2 * rank, 5)  # measurements of ranks always differ
         program(thread)
         entry = thread.write(folder, [(1000, 2000)])
         entry["process_groups"] = [
@@ -131,7 +131,7 @@ def converted(folder, groups_of, program):
 
 
 def members(workload):
-    """Return the ranks of each collective of rank 0, as the graph has them."""
+    """Return the ranks of each collective of rank 0 in the graph."""
     nodes = workload.graphs[0].nodes
     used = nodes.loc[nodes["type"] == NodeType.COMM_COLL, "group"]
     return [workload.groups.get(group, "all") for group in used]
@@ -190,16 +190,16 @@ def test_a_captured_mesh_gets_the_groups_it_had(shared):
     assert len(result.nodes) == sum(len(graph.nodes) for graph in workload.graphs)
 
 
-# Which flight record belongs to which operator: clocks differ, the order does not.
+# Flight records are matched with operators by order, because the clocks differ.
 
 
 STARTS_US = [1_100, 1_160, 1_900, 1_960, 3_000, 3_060, 4_000]
 
 
 def groups_of(folder, *, ahead_us, lost=0):
-    """Return the groups of collectives of two groups by turns, as converted and as they were.
+    """Return the groups of alternating collectives of two groups, as converted and as issued.
 
-    The recorder's clock is ahead of the profiler's, and it *lost* the first ones.
+    The recorder's clock is ahead of the profiler's, and the recorder *lost* the first collectives.
     """
     thread = Thread(0)
     for number, start in enumerate(STARTS_US):
@@ -231,7 +231,7 @@ def test_times_locate_a_lost_record(tmp_path):
 
 
 PAIR = NetworkConfig(("Switch",), (2,), (1.164,), (5000.0,))
-# Bytes of the step's all-to-alls, by rank: what it keeps and what it sends, in the order of the ranks.
+# Bytes of the step's all-to-alls by rank: those it keeps and those it sends, in the order of the ranks.
 MOE = {
     0: [(105_472, 25_600), (105_472, 102_912)] * 2,
     1: [(102_912, 28_160), (25_600, 28_160)] * 2,
@@ -242,7 +242,7 @@ def tensor(elements, width=4):
     return [1, 1, 0, elements, width, "cpu"]
 
 
-# Uneven collectives: what each rank has for each other comes from the traces, and goes into the graphs.
+# Uneven collectives: the sizes for each pair of ranks are read from the traces and stored in the graphs.
 
 
 def uneven(size, splits=None, kind=CollectiveType.ALL_TO_ALL, group=0):
@@ -281,7 +281,7 @@ def test_an_experts_exchange_runs(moe, backend, tmp_path):
 
 
 def test_bytes_on_the_links_are_those_of_the_job(data_dir):
-    """Four uneven all-to-alls more than the same without: two ranks exchange what each has for the other."""
+    """Compared with the job without all-to-alls, four uneven all-to-alls exchange these bytes."""
     folder = f"{data_dir}/converter/moe_2"
     moe = convert_files(f"{folder}/rank{{rank}}.host.json.gz", f"{folder}/rank{{rank}}.device.json.gz")
     graphs = []

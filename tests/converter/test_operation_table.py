@@ -1,4 +1,4 @@
-"""Tables of timed operations: what is read of them, and what is refused by column and row."""
+"""Tables of timed operations: reading, and errors that name column and row."""
 
 import gzip
 import json

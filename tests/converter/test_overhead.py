@@ -1,4 +1,4 @@
-"""How far captured steps are from unprofiled ones: what the manifest tells, and host time without it."""
+"""Overhead of captured steps over unprofiled steps, and its removal from host time."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ CAPTURED_NS = 27_929_204  # the median captured step of the slower rank of inter
 
 @pytest.fixture
 def captured(data_dir, tmp_path):
-    """Return a function that gives a capture whose unprofiled steps took that long on its ranks."""
+    """Return a function that gives a capture with these durations of the ranks' unprofiled steps."""
 
     def make(*unprofiled, folder="set"):
         path = tmp_path / folder
@@ -40,7 +40,7 @@ def captured(data_dir, tmp_path):
 
 
 def host_times(workload):
-    """Return the durations of what the host did, and of the rest."""
+    """Return the durations of host work, and of the remaining time."""
     nodes = [graph.node_columns for graph in workload.graphs]
     masks = [(columns["stream"] < 100) & (columns["type"] == NodeType.COMP) for columns in nodes]
     pairs = list(zip(nodes, masks, strict=True))
@@ -110,7 +110,7 @@ def test_an_older_capture_cannot_be_scaled_and_says_why(data_dir):
 
 
 def test_scattered_steps_are_no_baseline(captured, tmp_path, capsys):
-    """Every third step also saves: the median alone would say that the profiler takes most of the step."""
+    """Every third step also saves: by the median alone, the profiler would take most of the step."""
     scattered = [13_100_000, 13_200_000, 177_600_000] * 4
     folder = captured(scattered, [10**7] * 5)
     assert not any("unprofiled" in note for note in convert(folder).metadata["assumptions"])
@@ -163,7 +163,7 @@ def test_traces_of_other_tools_cannot_be_scaled(data_dir, tmp_path, capsys):
     assert "timed without a profiler" in " ".join(capsys.readouterr().err.split())
 
 
-# What the profiler costs for each event is measured against steps without it, and taken out of host time.
+# The profiler's overhead per event is measured against unprofiled steps, and removed from host time.
 
 
 START, END = 100_000, 102_000  # microseconds
@@ -171,9 +171,10 @@ OPERATORS = 100
 
 
 def converted(folder, plain, recorded, gaps=(10,)):
-    """Convert a step of 100 operators of 10 us that used *recorded* us of a processor.
+    """Convert a step of 100 operators of 10 us that used *recorded* us of a CPU.
 
-    *plain* lists what the unprofiled steps after it used, *gaps* how far apart operators are, repeatedly.
+    *plain* lists the CPU time of the unprofiled steps after it, and *gaps* the distances between operators,
+    repeatedly.
     """
     thread, evidence = Thread(0), EvidenceFile()
     start = START + 5
@@ -210,7 +211,7 @@ def test_each_recorded_event_costs_the_host_its_part(tmp_path):
     [
         ([1_000] * 4, 1_400),  # too few
         ([100, 3_000, 500, 2_000, 900, 2_500, 200, 1_500], 3_000),  # too different
-        ([900, 1_100] * 4, 1_040),  # a difference that may be chance
+        ([900, 1_100] * 4, 1_040),  # a difference that may be random
         ([1_000] * 8, 700),
     ],
 )
@@ -232,7 +233,7 @@ def test_no_operator_gets_shorter_than_a_nanosecond_and_no_event_costs_beyond_re
 
 
 def test_cost_above_a_gap_is_subtracted_later(tmp_path):
-    """Some events cost more than others, as PyTorch allocates in blocks: the sum is right, none is lost."""
+    """Some events cost more than others, because PyTorch allocates in blocks: the sum is exact."""
     workload = converted(tmp_path, [1_000] * 8, 1_400, gaps=(1,) * 9 + (91,))
     assert profiler_overhead(workload.metadata).removed_ns == OPERATORS * 4_000
     assert workload.graphs[0].nodes["duration_ns"].min() == 1
@@ -240,7 +241,7 @@ def test_cost_above_a_gap_is_subtracted_later(tmp_path):
 
 @pytest.mark.parametrize(("kind", "left_ns"), [("host", 995_490), ("sync", 999_500)])
 def test_a_wait_for_the_device_pays_for_no_other_event(kind, left_ns):
-    """Ten events of 1 us in 500 ns each, then 1 ms."""
+    """Ten events of 1 us with a period of 500 ns, then one of 1 ms."""
     built = GraphBuilder()
     for number in range(11):
         node = {"type": NodeType.COMP, "stream": 0, "kind": kind if number == 10 else "host"}
@@ -279,7 +280,7 @@ def test_each_phase_bears_the_cost_that_it_had(tmp_path):
 
 
 def test_a_cost_that_a_block_of_events_cannot_have_is_dropped(tmp_path):
-    """Of 3,000 events in 3 ms that cost 1.5 us each, a later operator of 5 ms pays for one block alone."""
+    """Of 3,000 events that cost 1.5 us each, a later operator of 5 ms includes one block only."""
     thread, evidence = Thread(0), EvidenceFile()
     for number in range(3_000):
         thread.op("aten::add", START + number, START + number + 1, 1)

@@ -213,7 +213,7 @@ def test_data_parallel_captures_span_all_ranks(data_dir, name):
     assert len(large.graphs) == len(workload.graphs)
 
 
-# Process groups: those of the same ranks stay apart, and have the names that the script gives them.
+# Process groups of the same ranks stay separate, and have the names that the script gives them.
 
 
 STEP = (1_000, 41_000)  # microseconds
@@ -225,7 +225,7 @@ MESH = [
 
 
 def converted(folder, groups, used):
-    """Return the workload of four ranks that reduce in those of their groups whose names are in *used*."""
+    """Return the workload of four ranks that reduce in the groups named in *used*."""
     entries = []
     for rank in EVERYONE:
         thread, own = Thread(rank), [group for group in groups if rank in group[2]]
@@ -242,7 +242,7 @@ def converted(folder, groups, used):
 
 
 def names_of(workload, rank):
-    """Return the groups of the collectives of *rank*, in order, in words."""
+    """Return the groups of the collectives of *rank*, in order, as text."""
     nodes = workload.graphs[rank].nodes
     issued = nodes[nodes["comm_size_bytes"] > 0].sort_values("measured_start_ns")
     return [group_name(workload.metadata, number) for number in issued["group"]]

@@ -1,4 +1,4 @@
-"""The compiled readers: strict about JSON, indifferent to how a file arrives, and bounded in memory."""
+"""The compiled readers: strict about JSON, independent of compression and chunks, bounded in memory."""
 
 import bz2
 import gzip
@@ -89,7 +89,7 @@ READERS = {"device": (DeviceReader, DEVICE), "host": (HostReader, HOST)}
 
 
 def fed(reader, *pieces):
-    """Return everything that *reader* makes of *pieces*."""
+    """Return the whole result of *reader* for *pieces*."""
     for piece in pieces:
         reader.feed(piece)
     reader.finish()
@@ -159,7 +159,7 @@ def test_errors_name_file_and_position(tmp_path, text, message):
 
 
 def timed(path, *changes, count=40):
-    """Write a trace of *count* operators with one kernel each; each of *changes* is made to one kernel."""
+    """Write a trace of *count* operators with one kernel each; each of *changes* modifies one kernel."""
     made = KinetoTrace()
     for number in range(count):
         made.op("aten::mm", 1000.0 + 100 * number, 20.0, **{"External id": number + 1})
@@ -344,7 +344,7 @@ def test_arguments_are_read_on_demand_and_kept_once(tmp_path):
     assert set(read_device_trace(path).events.arguments.tolist()) == {-1}
 
 
-# What host threads called, nested by call, from the trace and from the evidence.
+# Calls of host threads, nested by call, from the trace and from the evidence.
 
 
 def _rows(calls, thread):
@@ -377,7 +377,7 @@ def test_calls_are_nested_in_their_callers(data_dir):
 
 
 def test_sampled_stacks_without_the_tracer_and_collections_have_rows_of_their_own(data_dir, tmp_path):
-    """A sample has the time since the one before, as in the causes."""
+    """A sample covers the time since the previous sample, as in the causes."""
     trace = read_device_trace(data_dir / "converter" / "mlp_2" / "rank0.device.json.gz")
     file = EvidenceFile()
     for time, *names in ((0, "load", "main"), (10, "load", "main"), (20, "train", "main"), (30, "main")):

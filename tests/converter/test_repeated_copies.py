@@ -1,4 +1,4 @@
-"""Casts and copies that repeat an earlier one of the same data, as traces show it."""
+"""Casts and copies that repeat an earlier one of the same data, detected in traces."""
 
 import json
 
@@ -27,7 +27,7 @@ def cast(source, result, **more):
 
 
 def repeated(tmp_path, *steps, on_device=False):
-    """Return how many nodes of which operators repeat a copy, in traces of *steps* of calls."""
+    """Return by operator the number of nodes that repeat a copy, in traces of *steps* of calls."""
     trace, nodes, time, record = KinetoTrace(), [], 1_000.0, 0
     for number, calls in enumerate(steps):
         begin = time
@@ -67,7 +67,7 @@ def test_the_second_cast_of_the_same_tensor_is_repeated(tmp_path, on_device):
     "calls",
     [
         [cast(tensor(1), 2), cast(tensor(9), 3)],  # another tensor
-        [cast(tensor(1), 2), cast(tensor(1, offset=64), 3)],  # another part of it, such as query and key
+        [cast(tensor(1), 2), cast(tensor(1, offset=64), 3)],  # a different part of it, such as query and key
         [cast(tensor(1), 2), cast(tensor(1), 3, shape=(4, 16))],
         [cast(tensor(1), 2), call(ADD, [tensor(1)], []), cast(tensor(1), 3)],  # changed between them
         [
@@ -93,7 +93,7 @@ def test_each_step_needs_its_first_copy(tmp_path):
     assert repeated(tmp_path, [cast(tensor(1), 2)], [cast(tensor(1), 3)]) == []
 
 
-# Tensors that elementwise operators read after each other, as traces show it.
+# Tensors that consecutive elementwise operators read, detected in traces.
 
 
 MIB = 1 << 20
@@ -145,7 +145,7 @@ def test_another_access_between_two_readers_separates_them(between):
 @pytest.mark.parametrize(
     "calls",
     [
-        (MUL, operator("aten::add", [3, memory(1, offset=64)], [4])),  # another part of it
+        (MUL, operator("aten::add", [3, memory(1, offset=64)], [4])),  # a different part of it
         (MUL, operator("aten::mm", [3, 1], [4])),
         (operator("aten::mul", [1, 1], [3]),),
         (MUL, operator("aten::relu", [3], [4])),  # a result that is passed on

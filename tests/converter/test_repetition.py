@@ -1,4 +1,4 @@
-"""Traces that mark no step, and repeat: each repetition is a step, unless that is not certain."""
+"""Traces without step marks: each repetition is a step, unless the repetition is uncertain."""
 
 import gzip
 import json
@@ -18,9 +18,9 @@ NOISE = np.random.default_rng(7)
 
 
 def trace(path, kernels, pauses=(), graph=0):
-    """Write a trace of *kernels* in order, each launched on its own, or *graph* at a time.
+    """Write a trace of *kernels* in order, launched one by one or *graph* at a time.
 
-    The host pauses 500 us before the kernels whose places are in *pauses*.
+    The host pauses 500 us before the kernels with the indices *pauses*.
     """
     now, free, call, made = 1_000.0, 0.0, 0, KinetoTrace()
     for place, name in enumerate(kernels):
@@ -37,7 +37,7 @@ def trace(path, kernels, pauses=(), graph=0):
 
 
 def calls_in(path, steps):
-    """Return how many launches each of *steps* holds."""
+    """Return the number of launches in each of *steps*."""
     calls = read_device_trace(path).calls
     return [int(((calls.start_ns >= s.start_ns) & (calls.start_ns < s.end_ns)).sum()) for s in steps]
 
@@ -72,7 +72,7 @@ def test_the_parts_at_the_ends_are_steps_of_their_own(tmp_path):
 
 
 def test_two_equal_iterations_are_two_steps(tmp_path):
-    """Two iterations without a mark once became one step of twice the time."""
+    """Two iterations without marks were once read as one step of twice the time."""
     path = trace(tmp_path / "trace.json", FORWARD * 2)
     assert calls_in(path, steps_of(path)) == [len(FORWARD)] * 2
     workload = convert_files(None, str(path))
@@ -184,7 +184,7 @@ def test_kernels_without_calls_repeat_nothing(tmp_path, call):
 
 
 def training(path, *iterations, backward=True, inside=False):
-    """Write a trace of *iterations*: each the optimizers called in it, after a forward and a backward pass.
+    """Write a trace of *iterations*: lists of the optimizers called after a forward and a backward pass.
 
     The kernels of all iterations differ. With *inside*, the optimizers are called within the backward pass.
     """
@@ -203,13 +203,13 @@ def training(path, *iterations, backward=True, inside=False):
 
 
 def ends_in(path):
-    """Return where steps end by the optimizers, in microseconds from the start of the trace."""
+    """Return the ends of the steps by the optimizers, in microseconds from the start of the trace."""
     steps, name = optimizer_steps(read_device_trace(path))
     return [(step.end_ns - steps[0].start_ns) / 1e3 for step in steps], name
 
 
 def test_a_step_ends_with_the_optimizer(tmp_path):
-    """The kernels of the iterations differ, as those of libraries that try several do."""
+    """The kernels of the iterations differ, as in libraries that try several algorithms."""
     path = training(tmp_path / "trace.json", ["SGD"], ["SGD"], ["SGD"])
     assert ends_in(path) == ([150.0, 550.0, 956.0], "Optimizer.step#SGD.step")
     metadata = convert_files(None, str(path)).metadata

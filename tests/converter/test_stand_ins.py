@@ -22,7 +22,7 @@ STANDS_IN = "there is no usable trace of rank 1: rank 0, of the same data-parall
 
 @pytest.fixture
 def killed(data_dir, tmp_path):
-    """Return a function that copies a captured trace set as if rank 1 had been killed, *how* done to it."""
+    """Return a function that copies a trace set as if rank 1 had been killed, then applies *how*."""
 
     def make(name, how):
         folder = tmp_path / name
@@ -61,11 +61,11 @@ def test_other_sharded_rank_stands_in_with_a_note(killed, data_dir, how):
     assert [graph.rank for graph in workload.graphs] == [0, 1]
     assert workload.metadata["stand_in_of"] == {"1": 0}
     assert [stand_in_of(workload.metadata, rank) for rank in (0, 1)] == [None, 0]
-    assert set(workload.metadata["accounting"]) == {"0"}  # nothing was measured of the other
+    assert set(workload.metadata["accounting"]) == {"0"}  # nothing was measured on the other rank
     assert STANDS_IN in " ".join(workload.metadata["assumptions"])
     assert KILLED in " ".join(workload.metadata["assumptions"])
     twice = Workload((whole.graphs[0], whole.graphs[0].as_rank(1)), whole.program_of_rank, whole.groups, {})
-    assert makespan(workload) == pytest.approx(makespan(twice), rel=1e-3)  # who entered last shifts waits
+    assert makespan(workload) == pytest.approx(makespan(twice), rel=1e-3)  # the last rank shifts waits
     findings = doctor(folder)
     assert {finding.severity for finding in findings} == {"warning"}
     assert STANDS_IN.capitalize() in " ".join(finding.cause for finding in findings)
@@ -183,7 +183,7 @@ def test_replicas_that_do_different_things_are_refused():
         with_stand_ins(graphs, groups, 4, "why")
 
 
-# Graphs for all ranks from the one that rank 0 recorded in a fake world.
+# Graphs for all ranks from the graph that rank 0 recorded in a fake world.
 
 
 def recorded(groups, kind=NodeType.COMM_COLL):

@@ -1,4 +1,4 @@
-"""The steps of a run are a distribution: what recurs among them, and why."""
+"""The distribution of step times: recurring long steps, and their causes."""
 
 import random
 import time
@@ -26,7 +26,7 @@ def run(
     collected=lambda _: 0, delayed=lambda _: 0, samples=(),
     loaded=lambda _: 0, workers=0, page_fault_ns=0, **each,
 ):  # fmt: skip
-    """Convert a run whose unprofiled steps took *durations* and were sampled every 10 ms in *frames_of*."""
+    """Convert a run with unprofiled steps of *durations*, sampled every 10 ms in *frames_of*."""
     evidence, time, gc, delay, loader = EvidenceFile(), START, 0, 0, 0
     evidence.loader("Images.__getitem__", "data.py", 7, workers)
     evidence.step(0, time)
@@ -84,7 +84,7 @@ def test_the_cause_is_that_of_the_rank_that_does_not_wait(tmp_path):
 
 
 def test_checkpoint_is_found_by_sparse_samples(tmp_path):
-    """It begins every third step, of which the end is like other steps: those are sampled, too."""
+    """Saving begins in every third step; the end of this step, sampled too, is like other steps."""
     times = run(
         tmp_path,
         [30_000 if number % 3 == 0 else 10_000 for number in range(150)],
@@ -176,7 +176,7 @@ def test_validation_is_placed_at_the_function_that_validates(tmp_path):
 
 @pytest.mark.parametrize(("workers", "cause"), [(2, "worker_wait"), (0, "input_pipeline")])
 def test_a_loader_that_is_not_sampled_is_counted(tmp_path, workers, cause):
-    """While workers start, nothing is sampled: the sample after them has the time."""
+    """No sample is taken while workers start: the next sample includes this time."""
 
     def starts(number):
         return number % 3 == 2
@@ -239,7 +239,7 @@ def test_a_function_that_only_long_steps_run_distinguishes_them(tmp_path, others
 
 
 def test_steps_in_which_all_lines_take_longer_have_no_cause(tmp_path):
-    """On a busy machine, steps become longer wherever they are. Samples of short steps are few."""
+    """On a busy machine, any part of a step may become longer. Samples of short steps are few."""
     numbers = random.Random(4)
     long = {number for number in range(600) if numbers.random() < 0.1}
     durations = [2_000 if number in long else 1_000 for number in range(600)]
@@ -253,7 +253,7 @@ def test_steps_in_which_all_lines_take_longer_have_no_cause(tmp_path):
 
 
 def test_loading_that_takes_longer_like_all_work_is_not_the_cause(tmp_path):
-    """Every step loads for 60 % of its time, and a few steps take three times as long."""
+    """Every step loads data for 60 % of its time, and a few steps take three times as long."""
     long = {5, 9, 16, 22, 23}
     times = run(
         tmp_path,
@@ -280,8 +280,8 @@ def test_waits_for_a_processor_are_estimated_if_steps_are_too_short_to_read_them
 def captured(folder, durations, frames_of=lambda _: (TRAIN,), delays=None, first=2):
     """Return metadata of a run in which all steps from *first* but the last were profiled.
 
-    The first profiled step is recorded for its structure, and the others are captured. Steps waited for a
-    processor for *delays*.
+    The first profiled step is recorded for its structure, and the others are captured. Steps waited for a CPU
+    for *delays*.
     """
     evidence, time, delay, last = EvidenceFile(), START, 0, len(durations) - 1
     evidence.step(0, time)
@@ -299,7 +299,7 @@ def captured(folder, durations, frames_of=lambda _: (TRAIN,), delays=None, first
 
 @pytest.mark.parametrize("delays", [0, 14], ids=["quiet", "busy"])
 def test_checkpoints_are_found_among_captured_steps_if_few_others_ran(tmp_path, delays):
-    """On the busy machine, all steps wait for a processor for most of their time."""
+    """On the busy machine, all steps wait for a CPU for most of their time."""
     work = [200_000 if number % 3 == 0 else 20_000 for number in range(12)]
     metadata = captured(
         tmp_path,
@@ -346,7 +346,7 @@ def test_captured_steps_are_not_reported_unless_the_script_makes_some_long(tmp_p
 
 
 def test_first_captured_steps_are_left_out(tmp_path):
-    """They compile and allocate."""
+    """The functions compile and allocate."""
     durations = [200_000 if number < 3 else 20_000 for number in range(13)]
     found = captured(tmp_path, durations, lambda number: (SAVE, TRAIN) if number < 3 else (TRAIN,), first=0)
     assert step_times(found, or_captured=True) is None
@@ -410,7 +410,7 @@ def test_run_delays_are_unknown_unless_stated(metadata):
 
 @pytest.mark.parametrize(("system", "fault_ns"), [(9_000, 8_000_000), (6_000, 6_000_000)])
 def test_the_mean_step_compiles_and_gets_pages(tmp_path, system, fault_ns):
-    """Faults cost what a page was measured to cost, at most the time in the kernel."""
+    """A page fault costs the measured time of a page, at most the time in the kernel."""
     counted = {"compiling": 30_000, "faults": 8_000, "system": system}
     times = run(tmp_path, [50_000] * 24, page_fault_ns=1_000, **counted)
     assert times.mean_ns("compilation") == 30_000_000
@@ -450,7 +450,7 @@ STEP = 20_000  # microseconds
 
 
 def cores_of(folder, *ranks, hosts=("a",)):
-    """Return the free cores of a job whose ranks kept so many of their cores busy and idle."""
+    """Return the free cores of a job with these busy and idle cores on its ranks."""
     entries = []
     for rank, (busy, idle, facts) in enumerate(ranks):
         evidence, workers = EvidenceFile(), facts.pop("workers", 0)
@@ -482,7 +482,7 @@ def cores_of(folder, *ranks, hosts=("a",)):
         (1, 60, {"cores": 64, "quota": 2.0}, (2, 1, 1)),
         (1, 60, {"cores": 64, "quota": 1.0}, (1, 1, 0)),
         (0.5, 1, {"cores": 4, "workers": 2}, (4, 2.5, 1)),
-        (0.5, 3.5, {"cores": 4, "workers": 2}, (4, 0.5, 3.5)),  # its workers have nothing to do
+        (0.5, 3.5, {"cores": 4, "workers": 2}, (4, 0.5, 3.5)),  # its workers are idle
     ],
 )
 def test_free_cores_are_idle_and_within_the_quota(tmp_path, busy, idle, facts, expected):
@@ -506,7 +506,7 @@ def test_ranks_without_evidence_are_as_busy_as_the_others(tmp_path):
     ("units", "expected"), [((False, False), True), ((True, True), False), ((False, None), False)]
 )
 def test_workload_lacks_bfloat16_if_no_processor_has_units_for_it(tmp_path, units, expected):
-    """Even if too few steps were timed for anything else."""
+    """Even if too few steps were timed for other advice."""
     entries = []
     for rank, has_units in enumerate(units):
         evidence = EvidenceFile()
@@ -530,7 +530,7 @@ def test_as_much_work_remains_when_it_is_moved():
 
 
 def test_the_chance_of_long_steps_is_that_of_drawing_without_replacement():
-    """The probability of many steps is computed in a moment."""
+    """The probability for many steps is computed quickly."""
     for count, due, long, steps in ((3, 5, 6, 20), (0, 4, 4, 9), (7, 8, 19, 20), (5, 4, 6, 20)):
         ways = [comb(due, one) * comb(steps - due, long - one) for one in range(count, min(due, long) + 1)]
         assert _chance(count, due, long, steps) == pytest.approx(sum(ways) / comb(steps, long))

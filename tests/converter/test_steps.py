@@ -19,7 +19,7 @@ from chakrascope.tracer import StepRange
 
 @pytest.fixture
 def served(tmp_path):
-    """Return a trace of two prefills and five decodes of different lengths, without profiler's steps."""
+    """Return a trace of two prefills and five decodes of different lengths, without the profiler's steps."""
     engine = Engine()
     for count in (40, 44):
         engine.step(f"step[EXTEND bs=2 toks={count}]", [50.0] * count, pause_us=900)
@@ -161,7 +161,7 @@ def test_ranks_that_call_a_step_differently_are_named(tmp_path):
     assert any(note in told for told in convert_files(None, traces).metadata["assumptions"])
 
 
-# The time that is each step's own, where the host runs ahead of the device.
+# The own time of each step if the host runs ahead of the device.
 
 
 US = 1000
@@ -209,7 +209,7 @@ def test_the_host_keeps_the_time_that_the_device_does_not_wait_for(tmp_path):
 
 
 def test_the_median_step_is_that_by_own_time_not_by_the_host_s(tmp_path):
-    """The host takes as long for all five steps, the device 40 kernels of so many microseconds."""
+    """The host needs the same time for all five steps, the device 40 kernels of these durations (us)."""
     engine = Engine()
     for number, kernel_us in enumerate((90.0, 50.0, 30.0, 70.0, 60.0)):
         engine.step(f"ProfilerStep#{number}", [kernel_us] * 40)
@@ -260,7 +260,7 @@ def test_a_short_latency_before_the_first_kernel_is_the_step_s(tmp_path):
     assert measured == pytest.approx((engine.spans[-1][2] - engine.spans[0][0]) * US, rel=0.001)
 
 
-# Which step a moment of the converted stretch belongs to.
+# The step at a given time of the converted interval.
 
 
 def test_every_moment_belongs_to_a_step():
@@ -271,13 +271,13 @@ def test_every_moment_belongs_to_a_step():
 
 
 def test_device_work_after_the_last_event_of_the_host_has_a_step(shared):
-    """The last kernel of this trace begins when its last of 40 steps has ended; its step was -1."""
+    """The last kernel of this trace begins after its last of 40 steps has ended; its step was -1."""
     trace = shared / "traces" / "linear_1gpu_kineto.json.gz"
     (graph,) = convert_files(device_trace=[str(trace)], step="all").graphs
     assert set(graph.node_columns["step"].tolist()) == set(range(40))
 
 
-# Records of the step that the host trace covers, lent to steps that did the same.
+# Records of the step that the host trace covers are reused for steps with the same operators.
 
 
 LENGTH = 100_000
@@ -285,7 +285,7 @@ names = st.sampled_from(["aten::mm", "aten::add", "aten::t", "record_param_comms
 
 
 def steps_of(*lists):
-    """Return one step a list of names, their device trace on one thread, and a host trace of the first."""
+    """Return one step per list of names, their device trace on one thread, and a host trace of the first."""
     steps = [StepRange(n, n * LENGTH, (n + 1) * LENGTH) for n in range(len(lists))]
     events = [Event("ProfilerStep#0", False, "main", 0, LENGTH, 999_999, -1)]
     record = 0
@@ -303,7 +303,7 @@ def steps_of(*lists):
 
 
 def borrowed(trace, host, step):
-    """Return the first step's record numbers that the operators of *step* got, None where they got none."""
+    """Return the record numbers of the first step that operators of *step* got, or None."""
     own = [event for event in trace.rows() if step.start_ns <= event.start_ns < step.end_ns]
     ops = [host.operator(event.record_id) for event in own]
     return [None if op is None else op.inputs[0] for op in ops]
@@ -363,7 +363,7 @@ def test_long_steps_with_little_in_common_are_given_up_quickly():
 
 
 def ranged():
-    """Return events of one step on two threads: a model of blocks a and b, b twice, and a backward pass."""
+    """Return events of one step on two threads: blocks a and b of a model, b twice, and a backward pass."""
     main = [
         ("model", 0, 90),
         ("model.a", 0, 20),

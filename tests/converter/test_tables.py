@@ -1,4 +1,4 @@
-"""The tables beside the files: they hold the same, whatever happens to them or to the files."""
+"""The tables next to the `.et` files: same content, even after either is changed or damaged."""
 
 import json
 
@@ -31,7 +31,7 @@ def _table(prefix, of="nodes"):
 
 
 def _read(prefix):
-    """Return the captured, with all its columns read."""
+    """Return the captured workload with all its columns read."""
     loaded = Workload.load(prefix)
     loaded.node_table()
     loaded.edge_table()
@@ -43,7 +43,7 @@ def _value(name, dtype):
         return st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
     if dtype == "bool":
         return st.booleans()
-    if name in ("type", "comm_type", "group", "duration_ns"):  # what the file would refuse
+    if name in ("type", "comm_type", "group", "duration_ns"):  # which the file would refuse
         return st.integers(0, 7)
     return st.integers(-1, MOST[dtype] if name == "comm_size_bytes" else min(MOST[dtype], 2**31 - 1))
 
@@ -169,7 +169,7 @@ def test_a_workload_is_saved_in_groups_of_any_size(captured, prefix, monkeypatch
 
 
 def _before_0_3(captured, prefix):
-    """Leave of the tables what versions before 0.3 lack; return all edges, with the rank of each."""
+    """Remove from the tables the data that versions before 0.3 lack; return all edges with their rank."""
     for of in TABLES:
         _table(prefix, of).unlink()
     parts = [graph.edges.assign(rank=graph.rank)[["rank", *EDGE_COLUMNS]] for graph in captured.graphs]
@@ -196,7 +196,7 @@ def _save_0_1(captured, prefix):
 
 @pytest.mark.parametrize("save", [_save_0_1, _save_0_2])
 def test_edges_of_old_workloads_keep_their_reasons(captured, prefix, save):
-    """Versions 0.1 and 0.2 stored them; without them every edge would be plain control or data."""
+    """Versions 0.1 and 0.2 stored them; without them, every edge would have the kind control or data."""
     old = save(captured, prefix)
     assert Workload.load(prefix).graphs == captured.graphs
     for damage in (old.read_bytes()[:100], b""):

@@ -1,4 +1,4 @@
-"""Traces that do not belong together are refused, or said to be doubtful: by convert and by the doctor."""
+"""Traces that do not belong together are refused or doubted, by convert and by the doctor."""
 
 import gzip
 import shutil
@@ -14,7 +14,7 @@ from chakrascope.runner.study import import_item
 
 
 def _files(folder, hosts=(0, 1), devices=(0, 1)):
-    """Return the host and device traces of mlp_2 that stand for ranks 0, 1, ..."""
+    """Return the host and device traces of mlp_2 that represent ranks 0, 1, ..."""
     return (
         [folder / f"rank{rank}.host.json.gz" for rank in hosts],
         [folder / f"rank{rank}.device.json.gz" for rank in devices],
@@ -155,7 +155,7 @@ MEGATRON = [("torch_profile/rank-0.json.gz", "chakra/rank-0.json.gz"),
             ("torch_profile/rank-1.json.gz", "chakra/rank-1.json.gz")]  # fmt: skip
 VLLM = [(f"dp0_pp0_tp{rank}_dcp0_ep{rank}_rank{rank}.178225000000000000{rank}.pt.trace.json.gz",
          f"execution_trace_dp0_pp0_tp{rank}_dcp0_ep{rank}_rank{rank}.json") for rank in (0, 1)]  # fmt: skip
-# Each data-parallel replica counts its ranks from 0; only the device traces tell the ranks of the job.
+# Each data-parallel replica numbers its ranks from 0; only device traces contain the ranks of the job.
 VLLM_DP = [(f"dp{rank}_pp0_tp0_dcp0_ep{rank}_rank0.178225000000000000{rank}.pt.trace.json.gz",
             f"execution_trace_dp{rank}_pp0_tp0_dcp0_ep{rank}_rank0.json") for rank in (0, 1)]  # fmt: skip
 VLLM_BEFORE = [(f"a1b2c-rank-{rank}.178225000000000000{rank}.pt.trace.json.gz",
@@ -203,13 +203,13 @@ def _lay_out(folder, captured, names):
 
 
 def _silent(source, target):
-    """Write the device trace *source* without what it tells about its job."""
+    """Write the device trace *source* without facts on its job."""
     edit_json(source, lambda document: document.pop("distributedInfo"), target)
 
 
 @pytest.fixture(scope="module")
 def graphs(captured):
-    """The graphs of both traces, given one by one."""
+    """The graphs of both traces, passed one by one."""
     return convert_files([pair[1] for pair in captured], [pair[0] for pair in captured]).graphs
 
 
@@ -224,7 +224,7 @@ def test_the_files_are_found_as_they_are(tmp_path, captured, layout):
     (item,) = [item for item in find_items(tmp_path) if item.kind == "traces"]
     assert (item.problem, item.ranks) == ("", 2)
     assert list(zip(item.files[:2], item.host_files, strict=True)) == names
-    (tmp_path / "run_config.json").write_text("{}")  # what lies beside hides nothing
+    (tmp_path / "run_config.json").write_text("{}")  # other files in the folder hide nothing
     assert find_sides(str(tmp_path)) == {"host": str(tmp_path), "device": str(tmp_path)}
 
 
@@ -274,7 +274,7 @@ def test_an_index_in_a_group_is_no_rank_of_the_job(tmp_path, captured, name, ran
     (tmp_path / name).write_bytes(b"{}")
     assert stated_rank(tmp_path / name) == rank
     shutil.copy(captured[1][0], tmp_path / "told.json.gz")
-    assert stated_rank(tmp_path / "told.json.gz") == 1  # the metadata counts more than any name
+    assert stated_rank(tmp_path / "told.json.gz") == 1  # metadata take precedence over names
 
 
 def test_bare_indices_are_refused_with_a_next_step(tmp_path, captured):

@@ -1,4 +1,4 @@
-"""When a thread waited for gloo, and when it worked: captures beside busy processes, and traces that say."""
+"""Waiting and working time of threads with gloo: captures on busy machines, and synthetic traces."""
 
 import tempfile
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_operators_that_copy_to_and_from_buffers_of_fsdp_have_their_place(tmp_pa
 
 
 def test_nobody_waits_before_the_last_rank_has_entered(tmp_path):
-    """What was taken at 1900 is a view of a result that rank 1 did not let be there before 2400."""
+    """The operation at 1900 is a view of a result that rank 1 did not complete before 2400."""
     thread = Thread(0)
     thread.all_reduce(1100, 1110, 5, closes=2500)
     thread.op("aten::view", 1900, 1902, 5)
@@ -99,7 +99,7 @@ def test_nobody_waits_before_the_last_rank_has_entered(tmp_path):
 
 
 def test_using_another_part_of_a_shared_buffer_waits_for_nobody(tmp_path):
-    """Two all-reduces of parts of one buffer are under way while a third part is computed."""
+    """Two all-reduces of parts of one buffer are in flight while a third part is computed."""
     thread = Thread(0)
     thread.all_reduce(1100, 1110, 5, closes=4000)
     thread.all_reduce(1150, 1160, 5, closes=4100)
@@ -113,7 +113,7 @@ def test_using_another_part_of_a_shared_buffer_waits_for_nobody(tmp_path):
 
 
 def test_time_between_the_parts_of_an_operator_is_no_wait(tmp_path):
-    """The product computes from 1210 to 2500; a collective that ends meanwhile held nobody up."""
+    """The matmul runs from 1210 to 2500; a collective that ends in between delayed no rank."""
     thread = Thread(0)
     thread.all_reduce(1100, 1110, 5, closes=2400)
     thread.op("aten::mm", 1200, 2500, 9)
@@ -157,7 +157,7 @@ def test_blocked_call_issues_immediately_and_then_waits(tmp_path, closes, parts_
 
 
 def test_a_call_issues_as_soon_as_the_quickest_of_its_kind(tmp_path):
-    """The first one returned 40 us after it had begun, before the collective did; the second after 900 us."""
+    """The first call returned 40 us after its start, before the collective began; the second after 900 us."""
     thread = Thread(0)
     thread.all_reduce(1100, 1141, 5, closes=1200)
     thread.events[-1] |= {"ts": 1145, "dur": 55}
@@ -172,7 +172,7 @@ def test_a_call_issues_as_soon_as_the_quickest_of_its_kind(tmp_path):
 
 
 def test_a_long_call_without_an_annotation_is_work_of_the_host(tmp_path):
-    """NCCL's calls launch kernels, and make a communicator at first."""
+    """NCCL's calls launch kernels, and create a communicator at first."""
     thread = Thread(0)
     thread.all_reduce(1100, 3000, 5, closes=2950)
     thread.events.pop()
@@ -194,7 +194,7 @@ def test_a_call_that_returns_soon_is_one_node(tmp_path, end):
 @pytest.mark.parametrize("name", ["c10d::recv_", "c10d::send"])
 @pytest.mark.parametrize(("waits_us", "in_call"), [(60, True), (2500, False)])
 def test_message_of_a_blocked_call_is_posted_at_its_start(tmp_path, name, waits_us, in_call):
-    """The peer may go on from then on; the data moved in the call unless the thread waited longer."""
+    """The peer may continue from then on; the call moved the data unless the thread waited longer."""
     thread = Thread(0)
     thread.message(name, 1100, 2000, opens=1990, closes=2000 + waits_us)
     thread.op("aten::mul", 2005 + waits_us, 4900, 5)
@@ -250,7 +250,7 @@ def test_calls_of_the_communication_library_compute_nothing(data_dir, name):
         assert "communication_call" not in set(on_host.loc[~called, "cause"])
 
 
-# Whether a gap was a wait follows from the thread's others: on any machine, however slow to wake.
+# Whether a gap is a wait follows from the thread's other gaps: on any machine, however slowly it wakes.
 
 
 GAPS_US = [3, 5, 8, 4, 12, 30, 6, 3, 9, 15, 4, 7]
@@ -258,7 +258,7 @@ SCALES = [0.1, 0.3, 1.0, 4.0, 20.0]
 
 
 class Program:
-    """A rank that computes, and all-reduces beside that; *pace* is how slow its machine is."""
+    """A rank that computes and all-reduces concurrently; *pace* is the slowness of its machine."""
 
     def __init__(self, pace=1.0):
         self.thread, self.pace, self.now = Thread(0), pace, 1_000.0
@@ -274,14 +274,14 @@ class Program:
         self.now += length * self.pace
 
     def all_reduce(self, storage):
-        """Issue it; return what says when it is over."""
+        """Issue an all-reduce; return the record of its end."""
         start, self.now = self.now, self.now + 10 * self.pace
         self.entered.append(start)
         end = self.now
         return lambda closes: self.thread.all_reduce(start, end, storage, closes, entered=round(start))
 
     def converted(self):
-        """Return the graph of this rank, and what it says the thread waited in microseconds."""
+        """Return the graph of this rank, and the time that the thread waited in microseconds."""
         peer = Thread(1)
         peer.op("aten::add", 1_010, 1_020, 3)
         for time_us in self.entered:
@@ -297,7 +297,7 @@ class Program:
 
 
 def waiting_program(waits_us, wakes_us, *, uses_at_once, pace=1.0):
-    """Return a rank that waits for all-reduces, *waits_us* each; it goes on *wakes_us* after their ends."""
+    """Return a rank that waits *waits_us* for each all-reduce, and continues *wakes_us* after its end."""
     program = Program(pace)
     for number, (wait_us, wake_us) in enumerate(zip(waits_us, wakes_us, strict=True)):
         program.compute()
@@ -320,8 +320,8 @@ uses = st.lists(st.booleans(), min_size=3, max_size=3).map(lambda later: [True, 
 
 @settings(max_examples=12, deadline=None)
 @given(waits, uses, st.lists(st.integers(20, 60), min_size=3, max_size=3))
-@example([6_000] * 3, [False] * 3, [60] * 3)  # nothing tells directly when the thread resumed
-@example([1_000] * 3, [True, False, False], [51, 50, 49])  # one wait does, and the others are as long
+@example([6_000] * 3, [False] * 3, [60] * 3)  # no event shows when the thread resumed
+@example([1_000] * 3, [True, False, False], [51, 50, 49])  # one gap is a wait, and the others are as long
 def test_a_wait_is_one_however_long_it_takes_to_wake(waits_us, uses_at_once, wakes_us):
     for scale in SCALES:
         wakes = [wake * scale for wake in wakes_us]

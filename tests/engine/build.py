@@ -13,7 +13,7 @@ from chakrascope.runner.config import Fabric, FabricLink
 def config(**settings) -> engine.Config:
     """Return a ring of 4 with one algorithm for each collective; *settings* override.
 
-    Messages queue if it is *aware*, on *links* if there are any.
+    Messages queue if the network is *aware*; *links* replace the ring if they are given.
     """
     chosen = engine.Config()
     defaults = {
@@ -37,7 +37,7 @@ def config(**settings) -> engine.Config:
 
 
 def fabric(ranks, links) -> Fabric:
-    """Return the *links* (both nodes, bit/s, ps) of *ranks* and, numbered after these, switches."""
+    """Return the *links* (both nodes, bit/s, ps) of *ranks* and of switches, numbered after the ranks."""
     nodes = max(ranks, *(1 + max(link[:2]) for link in links))
     return Fabric(nodes, tuple(range(ranks, nodes)), tuple(FabricLink(*link) for link in links))
 
@@ -67,7 +67,7 @@ def recv(node_id, source, to, size=1024, *, after=(), tag=1):
 
 
 def run(ranks, settings=None, **more):
-    """Simulate one list of nodes a rank."""
+    """Simulate one list of nodes per rank."""
     programs = [et.program(nodes) for nodes in ranks]
     return engine.simulate(settings or config(npus_count=[len(ranks)], **more), programs, range(len(ranks)))
 

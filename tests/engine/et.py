@@ -24,7 +24,7 @@ COMM_TYPES = {
     "REDUCE_SCATTER_BLOCK": 8,
     "BARRIER": 9,
 }
-# Field number of the attribute value for each type of it.
+# The field number of an attribute's value, by type.
 UINT32, UINT64, UINT64_LIST, BOOL, BOOL_LIST, STRING = 9, 13, 14, 27, 28, 29
 ATTRIBUTES = {
     "is_cpu_op": BOOL,
@@ -76,7 +76,7 @@ def attribute(name: str, value) -> bytes:
 
 
 def attribute_of_int64(name: str, value: int) -> bytes:
-    """Encode an attribute whose type has a sign, as other tools write sizes."""
+    """Encode an attribute of a signed type, which other tools use for sizes."""
     return _block(10, _block(1, name.encode()) + _number(9, value % (1 << 64)))
 
 

@@ -1,4 +1,4 @@
-"""Run recorded experiments through the engine and compare every figure that the reference printed."""
+"""Run recorded experiments through the engine, and compare all figures with the reference simulator."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def run_random(experiment: dict, backend: str, folder: Path):
 
 
 def recorded(answer: dict) -> dict[int, dict]:
-    """Return the figures of each rank, whichever of the two notations they were recorded in."""
+    """Return the figures of each rank, recorded in either of two formats."""
     if "ranks" in answer:
         return {int(rank): figures for rank, figures in answer["ranks"].items()}
     ranks: dict[int, dict] = {}
@@ -98,7 +98,7 @@ def recorded(answer: dict) -> dict[int, dict]:
 
 
 def differences(result, answer: dict) -> list[str]:
-    """Return a line for each figure that is not what was recorded."""
+    """Return a line for each figure that differs from the recorded figure."""
     table = result.ranks.set_index("rank")
     found = []
 

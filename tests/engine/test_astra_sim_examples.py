@@ -1,8 +1,8 @@
-"""The complete examples of ASTRA-sim's repository, as inputs of our own with the same values.
+"""The complete examples of ASTRA-sim's repository, rewritten with the same values.
 
-The figures are its own binaries' answers in ns (public commit 518bd51), without congestion and with it. Those
-with congestion refuse more than one dimension; all stop where the local memory is tracked (h100-8 and
-larger below), and were asked without.
+The figures in ns were printed by ASTRA-sim's binaries (public commit 518bd51), without and with congestion.
+The binaries with congestion refuse more than one dimension; all stop if the local memory is tracked, so the
+examples h100-8 and larger ran without tracking.
 """
 
 import json
@@ -24,7 +24,7 @@ HGX = VALIDATED | {"endpoint-delay": 1, "roofline-enabled": 1, "peak-perf": 700}
 
 
 def cluster(topology, npus, bandwidth, latency, system):
-    """Return a network, GB/s and ns for all or each of its dimensions, and its system."""
+    """Return a network (GB/s and ns for all or each of its dimensions), and its system."""
     lists = {"bandwidth": bandwidth, "latency": latency}
     lists = {key: value if isinstance(value, list) else [value] for key, value in lists.items()}
     return {"topology": topology.split(), "npus_count": npus} | lists, system
@@ -48,7 +48,7 @@ CLUSTERS = {
     "tpu-32-torus": cluster("Ring Ring", [4, 8], [80.0, 80.0], [1000.0, 1000.0], SMALL),
 }
 UNAWARE, AWARE = "analytical-unaware", "analytical-aware"
-# What each of COLLECTIVES of 1 MiB takes.
+# The time of each of COLLECTIVES of 1 MiB.
 TIMES_NS = {
     UNAWARE: {
         "ring-4": [43000, 64744, 22240, 41560],
@@ -89,7 +89,7 @@ def write_program(folder, prefix, rank, nodes):
 
 
 def write_collective(folder, kind, ranks, *, node_id=None):
-    """Write one collective of 1 MiB; unless given, its id is the rank's, as the examples have it."""
+    """Write one collective of 1 MiB; by default, its id is the rank's, as in the examples."""
     for rank in range(ranks):
         what = {"type": "COLL", "comm_type": kind.upper(), "comm_size": MEBIBYTE}
         node = {"id": rank if node_id is None else node_id, "name": kind} | what
@@ -144,7 +144,7 @@ def test_the_regression_test_gives_its_reference(tmp_path, monkeypatch, capsys):
 
 
 def ring_steps(rank, ranks):
-    """Return a ring all-reduce as messages: reduced on the way round once, then passed on."""
+    """Return a ring all-reduce as messages: reduced once around the ring, then passed on."""
     message = {"comm_size": MEBIBYTE // ranks, "comm_tag": 0}
     steps = []
     for step in range(2 * ranks - 2):
@@ -160,7 +160,7 @@ def ring_steps(rank, ranks):
     ("named", "system"), [("algorithms/ring", "system.json"), ("ring", "algorithms/system.json")]
 )
 def test_a_custom_collective_is_found_and_takes_as_long(tmp_path, monkeypatch, capsys, named, system):
-    """Its path counts from the working directory, else from where the system file lies."""
+    """Its path is relative to the working directory, or else to the folder of the system file."""
     monkeypatch.chdir(tmp_path)
     write_cluster(tmp_path, *CLUSTERS["ring-8"])
     write_collective(tmp_path, "all_reduce", 8)

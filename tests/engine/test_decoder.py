@@ -1,4 +1,4 @@
-"""Programs as the engine reads and holds them: its decoder, its columns, and its containers."""
+"""The engine's representation of programs: its decoder, columns and containers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def decode(data: bytes):
 
 
 def answer_or_refusal(data: bytes) -> str:
-    """Return the error that the decoder gives; any other exception fails the test."""
+    """Return the decoder's error; any other exception fails the test."""
     try:
         decode(data)
     except ChakrascopeError as error:
@@ -143,14 +143,14 @@ def test_damaged_files_are_answered_or_refused(data):
     assert isinstance(answer_or_refusal(bytes(damaged)), str)
 
 
-# Programs and records are held in few bytes, and say the same of nodes that do not fit into these.
+# Programs and records are stored compactly; nodes that do not fit have the same results.
 
 DAY_NS = 24 * 3600 * 10**9
 EACH = st.sampled_from([0, 1, 255, 2**32 // 1000 - 1, 2**32 // 1000, 2**32 // 1000 + 1, DAY_NS // 1000])
 
 
 def alone(nodes, **settings):
-    """Return what one rank does with *nodes*, by node id: start and end."""
+    """Return the start and end of *nodes* on one rank, by node id."""
     columns = build.run([nodes], build.config(npus_count=[1], **settings)).nodes(0, 1)
     names = ("node_id", "start_ns", "end_ns")
     return {
@@ -218,7 +218,7 @@ def test_waits_for_events_that_there_are_not_are_refused(order, first, waiting):
         engine.lower_room(errors, room, *columns, gap)
 
 
-# The containers of the engine, each against the plainest code that does the same, in C++.
+# The engine's containers, compared with simple implementations in C++.
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "runner" / "engine" / "src"

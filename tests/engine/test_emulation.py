@@ -1,4 +1,4 @@
-"""Ranks in real time, over sockets, libfabric and threads: they send what a simulation would carry."""
+"""Ranks in real time, over sockets, libfabric and threads: they send the simulated messages."""
 
 import functools
 import itertools
@@ -16,7 +16,7 @@ from chakrascope.errors import BackendError, ConfigError
 from chakrascope.runner import engine
 from chakrascope.runner.emulation.libfabric import fabric_transport, join_fabric
 
-LONGEST_S = 300.0  # only a fault takes as long
+LONGEST_S = 300.0  # only a fault takes this long
 
 
 def connections(count, paths=1):
@@ -31,12 +31,12 @@ def connections(count, paths=1):
 
 
 def over_sockets(count, paths=1):
-    """Return what makes the transport of each rank, in its own thread."""
+    """Return a function that creates the transport of each rank, in its own thread."""
     return [functools.partial(engine.tcp_transport, ends) for ends in connections(count, paths)]
 
 
 class OverFabric:
-    """As `over_sockets`, through a provider of libfabric's."""
+    """As `over_sockets`, with a provider of libfabric."""
 
     def __init__(self, provider):
         self.provider = provider
@@ -58,7 +58,8 @@ class OverFabric:
 class Job:
     """A running job; `outputs` are those of its ranks once `join` returns.
 
-    *enter* returns for each of so many ranks what makes its transport, with so many paths to each peer.
+    *enter* takes the number of ranks and the number of paths to each peer, and returns a function per rank
+    that creates its transport.
     """
 
     def __init__(self, programs, settings, paths=1, enter=None):
@@ -94,17 +95,17 @@ class Job:
             self._stop.set()
 
     def is_over(self):
-        """Say whether every rank has finished and every message has come."""
+        """Return whether every rank has finished and every message has arrived."""
         finished, waiting, sent, received = zip(*self._states, strict=True)
         return all(finished) and all(waiting) and sum(sent) == sum(received)
 
     def is_stuck(self):
-        """Say whether nothing is under way though a rank has not finished."""
+        """Return whether nothing is in flight although a rank has not finished."""
         finished, waiting, sent, received = zip(*self._states, strict=True)
         return not all(finished) and all(waiting) and sum(sent) == sum(received)
 
     def join(self, until=None):
-        """Wait until the job is over, or *until* says so; raise what a rank raised."""
+        """Wait until the job has ended, or *until* returns true; raise an exception that a rank raised."""
         done = until or self.is_over
         while not done() and not self._stop.is_set():
             assert time.monotonic() - self._since < LONGEST_S, self._states
@@ -215,7 +216,7 @@ def test_members_with_different_amounts_send_what_they_have():
 
 @every_transport
 def test_early_message_waits_for_its_receive(enter):
-    # The second message leaves once the first has arrived: were its receive needed for that, none would end.
+    # The second message leaves after the first has arrived: if it waited for its receive, no rank would end.
     job = programs(
         [
             [send(0, 0, 1, tag=1), send(1, 0, 1, tag=2, after=[0])],
@@ -262,7 +263,7 @@ def test_compute_is_never_shorter_than_it_should_be():
     (output,) = emulate(job, config(npus_count=[1]))
     lengths = output.nodes["end_ns"] - output.nodes["start_ns"]
     assert (lengths >= 300_000).all()
-    # Each begins when the one before it ended, on a clock that never goes back.
+    # Each begins when the previous one has ended, on a monotonic clock.
     assert (np.diff(output.nodes["start_ns"]) >= 300_000).all()
     assert output.finish_ns == output.nodes["end_ns"].max()
 
@@ -434,14 +435,14 @@ def test_an_unknown_provider_or_address_is_named():
 
 @pytest.fixture
 def ends():
-    """Return where transports are kept that call each other, and must not be kept for ever."""
+    """Return a list for transports that refer to each other, which must not be kept after the test."""
     found = {}
     yield found
     found.clear()
 
 
 def over_threads(ends):
-    """Return what joins two ranks by functions of Python."""
+    """Return a function that connects two ranks by Python functions."""
 
     def post_to(peer):
         def post(_, frame, _size, _urgent):

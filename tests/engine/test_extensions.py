@@ -1,4 +1,4 @@
-"""Where the reference simulator aborts, hangs or replays: an answer, or a diagnosis."""
+"""Cases in which the reference simulator aborts, hangs or replays: a result, or a diagnosis."""
 
 import pytest
 from hypothesis import given, settings
@@ -190,12 +190,12 @@ def test_they_always_end(kind, ranks, size, splits, data):
 
 @pytest.mark.parametrize("kind", ["BROADCAST", "REDUCE", "GATHER", "SCATTER"])
 def test_chunks_take_the_time_of_the_whole_message(kind):
-    """Who sends waits for nobody, but its chunks share its link."""
+    """The sender waits for no rank, but its chunks share its link."""
     whole = max(finish(kind, 2, 4_000_000))
     assert max(finish(kind, 2, 4_000_000, preferred_dataset_splits=4)) == pytest.approx(whole, rel=1e-3)
 
 
-# What a rank's device does adds up: computation, exposed communication, exposed copies and idle time.
+# Computation, exposed communication, exposed copies and idle time of a rank add up.
 
 KINDS = ["compute", "communication", "copy", "idle", "host", "sync", "", "something else"]
 _COUNTS_AS = {"": "compute", "something else": "compute"}

@@ -1,4 +1,4 @@
-"""Folding ranks that behave alike changes nothing but the time the simulation takes."""
+"""Simulating equal ranks only once changes nothing but the duration of the simulation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = ["rank_finish_ns", "rank_exposed_comm_ns", "rank_compute_ns", "rank_co
 
 @st.composite
 def networks(draw):
-    """Draw a small network whose times are round, so that events coincide often."""
+    """Draw a small network with round times, so that events often coincide."""
     counts = draw(st.lists(st.sampled_from([2, 4]), min_size=1, max_size=3))
     dimensions = len(counts)
     names = [draw(st.sampled_from(ALGORITHMS)) for _ in counts]
@@ -209,7 +209,7 @@ def test_representatives_know_no_congestion():
         engine.simulate(config, [et.program([build.coll(0)])], [0] * 4)
 
 
-# Working phases out as a whole changes nothing but the time the simulation takes.
+# Computing phases by a formula changes nothing but the duration of the simulation.
 
 
 OF_RANKS = ["rank_finish_ns", "rank_exposed_comm_ns", "rank_compute_ns", "rank_comm_ns", "rank_overlap_ns"]
@@ -217,7 +217,7 @@ OF_RANKS = ["rank_finish_ns", "rank_exposed_comm_ns", "rank_compute_ns", "rank_c
 
 @st.composite
 def large_networks(draw):
-    """Draw a small network; of some all times are round, so that events coincide often."""
+    """Draw a small network, sometimes with round times, so that events often coincide."""
     counts = draw(st.sampled_from([[2], [3], [5], [8], [2, 2], [3, 2], [4, 4], [2, 5], [2, 2, 3], [4, 2, 2]]))
     powers = all(count & (count - 1) == 0 for count in counts)
     names = [draw(st.sampled_from(["ring", "halvingDoubling"] if powers else ["ring"])) for _ in counts]
@@ -251,12 +251,12 @@ def _count(counts):
 
 
 def _strided(counts):
-    """Return the groups of ranks that lie as far apart as the first dimension is wide."""
+    """Return the groups of ranks with a distance of the size of the first dimension."""
     return {1 + first: list(range(first, _count(counts), counts[0])) for first in range(counts[0])}
 
 
 def _scattered(draw, counts, powers):
-    """Return two groups in any order that have each rank in one of them; of *powers* of two."""
+    """Return two groups, in any order, that together contain each rank once; of sizes in *powers* of two."""
     order = draw(st.permutations(range(_count(counts))))
     cut = draw(st.sampled_from([len(order) // 2, len(order)] if powers else range(1, len(order) + 1)))
     return {1: order[:cut]} | ({2: order[cut:]} if cut < len(order) else {})
@@ -264,7 +264,7 @@ def _scattered(draw, counts, powers):
 
 @st.composite
 def lane_programs(draw, config):
-    """Draw a program per rank: the same steps in lanes of their own, each rank's durations its own."""
+    """Draw a program per rank: the same steps on separate lanes, with different durations per rank."""
     count = _count(config.npus_count)
     group_of = {rank: group for group, members in config.groups.items() for rank in members}
     times = draw(
@@ -301,7 +301,7 @@ def lane_programs(draw, config):
 
 
 def answers(output):
-    """Return all that an output says of ranks and nodes."""
+    """Return the facts on ranks and nodes in an output."""
     said = {name: getattr(output, name).tolist() for name in OF_RANKS}
     said["unfinished"], said["deadlock"] = output.unfinished, output.deadlock
     said["nodes"] = {
@@ -313,7 +313,7 @@ def answers(output):
 
 
 def both(ranks, config):
-    """Return the output with phases worked out, and that with every message simulated."""
+    """Return the output with computed phases, and the output with all messages simulated."""
     config.fold = False
     config.meeting_ranks = 1
     met = build.run(ranks, config)
@@ -322,7 +322,7 @@ def both(ranks, config):
 
 
 def late(rank, *nodes):
-    """Return a program that begins its *nodes* at a time of the *rank*'s own."""
+    """Return a program whose *nodes* begin at a time that depends on the *rank*."""
     start = build.comp(0, 0, duration_ns=1 + 7_919 * rank * rank % 5_003)
     return [start, *(node | {"data_deps": node["data_deps"] or (0,)} for node in nodes)]
 

@@ -136,7 +136,7 @@ def test_contention_never_saves_time(counts, size, data):
     assert all(slow >= fast for slow, fast in zip(aware, unaware, strict=True))
 
 
-# Routes over a fabric: shortest ways, the hash that chooses between equal ones, and what windows need.
+# Routes in a fabric: shortest paths, the hash that chooses between equal paths, and window sizes.
 
 RECEIVER_PORT, INTERFACE_SEED = 100, 0x8BADF00D
 
@@ -167,7 +167,7 @@ def address(host):
 
 
 def expected_path(described, source, destination, ports):
-    """Return the directions by the rule: of the nearer neighbours by number, the hash's."""
+    """Return the directions by the rule: the hash chooses among the neighbours that are nearer, by number."""
     distance = {destination: 0}
     queue = [destination]
     leaving = {node: [] for node in range(described.nodes)}
@@ -242,7 +242,7 @@ def test_astra_sim_s_clock_counts_switches_from_the_last():
     ours, theirs = engine.Routes(described), engine.Routes(described, 1000)
     for port in range(10_000, 10_020):
         one, other = (routes.path(0, 1, port | RECEIVER_PORT << 16) for routes in (ours, theirs))
-        # Of two ways, the hash takes the other one where they are counted from the other end.
+        # If the hash chooses between two paths, it takes the other one from the other end.
         assert {one[1], other[1]} == {4, 6}
 
 
@@ -255,7 +255,7 @@ def test_a_window_is_sized_for_a_payload_and_the_slowest_link(step, delay_ps):
     assert product == rtt * 3 * 10**9 // (8 * 10**12)
 
 
-# Policies of ours: the order of dimensions a chunk takes, and the order of chunks in a queue.
+# Our policies: the order of dimensions for a chunk, and the order of chunks in a queue.
 
 INTRA = ["FIFO", "smallest-first", "less-remaining-phase-first", "reduce-first"]
 INTER = ["ascending", "round-robin", "greedy"]
@@ -290,7 +290,7 @@ def makespan(counts, kind="ALL_REDUCE", size=1 << 26, **more):
 
 @pytest.mark.parametrize("kind", ["ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER"])
 def test_greedy_uses_dimensions_that_would_idle(kind):
-    """With equal links, going upwards keeps the first dimension busy and the second one idle."""
+    """With equal links, ascending order keeps the first dimension busy and the second one idle."""
     assert makespan([4, 4], kind, inter_dimension_policy="greedy") < 0.85 * makespan([4, 4], kind)
 
 
@@ -310,7 +310,7 @@ def test_one_dimension_has_one_order():
 )
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 def test_every_policy_completes_or_names_waiting_ranks(counts, kind, intra, inter, amounts):
-    """With fewer active chunks than chunks, ranks may take them in different orders, and stall."""
+    """With fewer active chunks than chunks, ranks may process them in different orders, and deadlock."""
     size, splits, active = amounts
     chosen = policies_network(
         counts,
@@ -328,5 +328,5 @@ def test_every_policy_completes_or_names_waiting_ranks(counts, kind, intra, inte
     stuck = [rank for rank, time in enumerate(plain.rank_finish_ns.tolist()) if time < 0]
     assert [item["rank"] for item in plain.unfinished] == stuck
     chunks = max(splits, math.ceil(size / max(1, size // splits)))
-    if active >= chunks or (intra, inter) == ("FIFO", "ascending"):  # nothing waits for its turn
+    if active >= chunks or (intra, inter) == ("FIFO", "ascending"):  # nothing waits in a queue
         assert stuck == []

@@ -1,4 +1,4 @@
-"""The engine against the reference simulator, bit for bit, and against closed forms."""
+"""The engine compared with the reference simulator, bit for bit, and with closed forms."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_halving_doubling(ranks, size):
     assert simulated("ALL_REDUCE", "halvingDoubling", ranks, size, "FullyConnected") == both
 
 
-# What the engine records about causes is a path: contiguous, across ranks, as long as the makespan.
+# The causes that the engine records form a path: contiguous, across ranks, as long as the makespan.
 
 
 def check_records(result):
@@ -148,14 +148,14 @@ def test_path_of_a_random_experiment(experiment, backend, tmp_path):
     check_path(critical_path(result, Workload.load(tmp_path / "workload")))
 
 
-# Answers of the reference simulator to experiments that random comparison found.
+# Results of the reference simulator for experiments that a random comparison found.
 
 GIGABYTES = 5_000_000_007
 BUS = {"model_shared_bus": True, "L": 3, "o": 10, "g": 7, "G": 0.05, "local_mem_bw": 50.0}
 
 
 def gather(ranks: int, size: int, **settings) -> int:
-    """Return when an all-gather ends on all ranks of a ring."""
+    """Return the end of an all-gather on each rank of a ring."""
     chosen = build.config(npus_count=[ranks], **settings)
     times = build.finish([[build.coll(0, size, comm_type="ALL_GATHER")]] * ranks, chosen)
     assert len(set(times)) == 1
@@ -180,7 +180,7 @@ def test_halving_doubling_gathers_wherever_its_partners_pair_up(ranks, aware, ex
 
 def test_messages_by_rendezvous_keep_32_bits_of_their_size():
     assert gather(4, GIGABYTES, rendezvous=True) == 39_400_267
-    # Here nothing positive is left of the size, and the reference aborts.
+    # Here the remaining size is not positive, and the reference aborts.
     assert gather(4, 3_000_000_007, rendezvous=True) > 160_000_000
 
 

@@ -1,4 +1,4 @@
-"""What the engine says of a collective before it is simulated, against what the simulation then does."""
+"""The engine's checks of a collective before the simulation, compared with the simulation."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ NAMES = (*engine.ALGORITHMS, *engine.WHOLE_ALGORITHMS, "direct2", "oneDirect3")
 
 
 def asked(chosen, kind, group=0, size=4096, **more):
-    """Return what the engine says of one collective."""
+    """Return the engine's check of one collective."""
     [answer] = engine.refusals(chosen, [engine.Collective(CollectiveType[kind], group, size, **more)])
     return answer
 
 
 def simulated(chosen, kind, group=0, size=4096):
-    """Return what the simulation of the collective raises, "" if it ends."""
+    """Return the error of the simulation of the collective, or "" if it ends."""
     ranks = math.prod(chosen.npus_count)
     members = chosen.groups.get(group, range(ranks))
     facts = {"pg_name": str(group)} if group else {}
@@ -65,7 +65,7 @@ def test_a_collective_without_an_algorithm_is_named_in_good_english():
 @pytest.mark.parametrize(
     ("kind", "name", "ranks", "words"),
     [
-        # Six ranks pair up in every round of an all-gather, nine do not.
+        # Six ranks form pairs in every round of an all-gather, nine ranks do not.
         ("ALL_GATHER", "halvingDoubling", 6, ""),
         ("ALL_GATHER", "halvingDoubling", 9, "needs a power of two"),
         ("ALL_TO_ALL", "halvingDoubling", 8, "cannot run an all_to_all"),
@@ -120,7 +120,7 @@ def test_a_collective_without_algorithm_names_its_key():
 
 
 def custom(folder, *, ranks, positions, peer=lambda place, ranks: (place + 1) % ranks):
-    """Return a configuration whose all-reduce sends once around; files for some *positions* only."""
+    """Return a configuration whose all-reduce passes the ring once; files for some *positions* only."""
     for place in positions:
         nodes = [build.send(0, 0, peer(place, ranks)), build.recv(1, (place - 1) % ranks, 0)]
         (folder / f"round.{place}.et").write_bytes(et.program(nodes))
@@ -227,13 +227,13 @@ def test_one_collective_per_size_class_is_checked():
 
 
 def test_each_of_many_programs_is_asked():
-    """They are decoded a few at a time."""
+    """Collectives are decoded a few at a time."""
     sizes = range(1000, 1100)
     job = [et.program([build.coll(0, size)]) for size in sizes]
     assert sorted(each.size_bytes for each in engine.collectives(job)) == [*sizes]
 
 
-# The engine's table of fields: what is made from it, and what is checked against it.
+# The engine's table of fields: the code generated from it, and checks against it.
 
 
 _STUB = Path(engine.__file__).with_name("_engine.pyi")

@@ -1,4 +1,4 @@
-"""Messages and collectives that wait for each other: what is told, what passes, and what overtakes."""
+"""Messages and collectives that wait for each other: errors, no errors, and overtaking."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_nodes_in_a_cycle_are_counted_as_not_executed():
     assert output.unfinished == []
 
 
-# Collectives of overlapping groups, begun in different orders, do not wait for each other for ever.
+# Collectives of overlapping groups, started in different orders, do not deadlock.
 
 GROUPS = {1: [0, 1], 2: [2, 3], 3: [0, 2], 4: [1, 3], 5: [0, 2], 6: [1, 3]}
 DEFAULT = {
@@ -57,7 +57,7 @@ DEFAULT = {
 
 
 def step(rank, delays):
-    """Return the nodes of *rank*: it launches its collectives one by one and waits for none of them."""
+    """Return the nodes of *rank*, which launches its collectives one by one without waiting."""
     row, column, parity = 1 + rank // 2, 3 + rank % 2, 5 + rank % 2
     launched = [
         (0, "ALL_REDUCE", 1 << 20),
@@ -78,12 +78,12 @@ def step(rank, delays):
 
 
 def skewed():
-    """Return a step whose ranks come to its collectives at different times."""
+    """Return a step whose ranks arrive at its collectives at different times."""
     return [step(rank, [1 + 40 * (rank == place % 4) for place in range(8)]) for rank in range(4)]
 
 
 def stalled_without():
-    """Return two ranks and three groups: each rank keeps its one active chunk for a collective of its own."""
+    """Return two ranks and three groups: each rank uses its one active chunk for a separate collective."""
     first, second = build.coll(0, pg_name="1", stream=1), build.coll(1, pg_name="2", stream=2)
     early = [first, build.comp(2, 5, stream=9), second | {"data_deps": [2]}]
     late = [second, build.comp(2, 5, stream=9), first | {"data_deps": [2]}]
@@ -121,13 +121,13 @@ def test_a_chunk_passes_one_that_waits_for_a_peer():
     ranks, settings = stalled_without()
     output = build.run(ranks, build.config(**settings))
     assert (output.overtaking, output.overtaken) == (1, 1)
-    # Both are one all-reduce of 1 MiB later than the last rank began them.
+    # Both end one all-reduce of 1 MiB after the last rank started them.
     alone = build.finish([[build.coll(0)]] * 2, build.config(npus_count=[2]))[0]
     assert 5000 + alone <= output.makespan_ns <= 5000 + 2 * alone
 
 
 def test_operations_of_one_lane_may_begin_in_any_order():
-    """Without edges between them, a lane that one rank gave to the first must not keep the second out."""
+    """Without edges between them, a lane that one rank gave to the first must not block the second."""
     ranks, settings = stalled_without()
     ranks = [[node | {"stream": 1} if "coll" in node["name"] else node for node in nodes] for nodes in ranks]
     output = build.run(ranks, build.config(**settings))
@@ -178,7 +178,7 @@ def test_queues_of_several_groups_agree_on_the_direction():
 
 
 def test_deadlock_of_programs_names_a_cycle():
-    """Each rank waits for its first collective before it begins the other's."""
+    """Each rank waits for its first collective before it starts the other one."""
     one, other = build.coll(0, pg_name="1", stream=1), build.coll(1, pg_name="2", stream=2)
     ranks = [[one, other | {"data_deps": [0]}], [other, one | {"data_deps": [1]}]]
     settings = stalled_without()[1]
@@ -197,13 +197,13 @@ def test_unsent_message_is_not_a_cycle():
     assert output.deadlock == []
 
 
-# Messages of one tag between two ranks that overtake each other on a network outside the engine.
+# Messages with one tag between two ranks that overtake each other on a network outside the engine.
 
 LATER, SOONER = 5000, 2000
 
 
 class Overtaking:
-    """Delivers every message at the time that *arrivals* names for its place in the order of sending."""
+    """Delivers every message at the time in *arrivals*, in the order of sending."""
 
     def __init__(self, *arrivals: int) -> None:
         self.arrivals = arrivals
@@ -220,7 +220,7 @@ class Overtaking:
 
 def ends(sends, receives, network, semantics):
     """Return when the receives of rank 1 end, by node id, if rank 0 sends."""
-    # Ranks send one message at a time in ASTRA-sim; lanes of their own let both be under way.
+    # In ASTRA-sim, ranks send one message at a time; with separate lanes, both are in flight.
     settings = build.config(npus_count=[2], semantics=semantics, external_network=network.advance)
     output = build.run([sends, receives], settings)
     assert len(output.unfinished) == 0
@@ -229,7 +229,7 @@ def ends(sends, receives, network, semantics):
 
 
 def lanes(*sizes):
-    """Return sends of rank 0 to rank 1 under one tag, each of which waits for none of the others."""
+    """Return independent sends of rank 0 to rank 1 with one tag."""
     return [build.send(place, 0, 1, size) | {"stream": place} for place, size in enumerate(sizes)]
 
 
@@ -252,7 +252,7 @@ def test_a_receive_in_astra_sim_gets_the_message_that_arrives_first():
 
 @pytest.mark.parametrize("late_ns", [0, 4000, 9000])
 def test_astra_sim_counts_bytes_not_messages(late_ns):
-    """One receive takes two messages, and the next what is left of them, whenever it is posted."""
+    """One receive takes two messages, and the next receive the rest of them, whenever it is posted."""
     sends = [build.send(0, 0, 1, 600), build.send(1, 0, 1, 424)]
     receives = [build.comp(0, late_ns // 1000), build.recv(1, 0, 1, 1000, after=(0,))]
     receives.append(build.recv(2, 0, 1, 24, after=(1,)))
@@ -261,7 +261,7 @@ def test_astra_sim_counts_bytes_not_messages(late_ns):
     assert found[1] == found[2] == arrival
 
 
-# Replays in which ranks wait for each other: for whom, how long, from when on, and what never ends.
+# Replays in which ranks wait for each other: the peer, the duration, the start, and deadlocks.
 
 SLOW, FAST, TOOK = 9_000, 2_000, 1_000
 

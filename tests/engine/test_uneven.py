@@ -1,4 +1,4 @@
-"""Collectives whose members have different amounts run as the messages that they are, folded or not."""
+"""Uneven collectives run as their messages, with equal ranks simulated once or separately."""
 
 from random import Random
 
@@ -38,7 +38,7 @@ def test_an_all_to_all_sends_each_pair_its_own_bytes():
     links = zip(output.link_src.tolist(), output.link_dst.tolist(), output.link_bytes.tolist(), strict=True)
     sent = {(source, target): size for source, target, size in links if size}
     assert sent == {(0, 1): 3_000_000, (0, 2): 10, (1, 0): 1000, (1, 2): 500_000}
-    # A rank is done when it has sent all and taken in what comes to it.
+    # A rank ends when it has sent all its data and received all data for it.
     ends = [2 * E + message_ns(size) for size in (1000, 3_000_000, 500_000)]
     assert output.rank_finish_ns.tolist() == ends
 
@@ -47,7 +47,7 @@ def test_an_all_to_all_sends_each_pair_its_own_bytes():
 @pytest.mark.parametrize("algorithm", ["direct", "ring"])
 @pytest.mark.parametrize("splits", [1, 4])
 def test_hardly_uneven_takes_as_long_as_even(kind, algorithm, splits):
-    """A byte more for one of the ranks changes nothing but a byte; all-to-alls send directly at any rate."""
+    """One more byte for one rank changes only one byte; all-to-alls send directly at any rate."""
     chosen = uneven_settings(4, algorithm, preferred_dataset_splits=splits, local_mem_bw=50.0)
     even = uneven_settings(
         4, "direct" if kind == "ALL_TO_ALL" else algorithm, preferred_dataset_splits=splits, local_mem_bw=50.0
@@ -100,7 +100,7 @@ def test_any_sizes_end_on_any_network(aware, algorithm):
 
 
 def expected_bytes(kind, rows, ranks):
-    """Return the bytes on all links: every byte crosses one to each that gets it."""
+    """Return the bytes on all links: every byte crosses one link per receiver."""
     if kind == "ALL_TO_ALL":
         return sum(size for rank, row in enumerate(rows) for to, size in enumerate(row) if rank != to)
     own = rows[0] if kind == "REDUCE_SCATTER" else [row[0] for row in rows]
@@ -108,7 +108,7 @@ def expected_bytes(kind, rows, ranks):
 
 
 def test_totals_without_splits_are_spread_evenly():
-    """As workloads of others have them: each member names what it sends in all."""
+    """Other tools write workloads in this form: each member states the total size that it sends."""
     sizes = [300, 3_000_000, 60]
     ranks = [[build.coll(0, size, comm_type="ALL_TO_ALL")] for size in sizes]
     output = build.run(ranks, uneven_settings(3, **LINKS))
@@ -132,7 +132,7 @@ def test_ranks_with_different_amounts_are_not_folded():
     row = [0, 1 << 20, 0, 0]
     output = build.run([collective(0, row)] * 4, uneven_settings(4))
     assert not output.folded
-    # Rank 1 receives from all others, which is in parallel where nothing queues.
+    # Rank 1 receives from all others in parallel, because nothing queues.
     assert output.rank_finish_ns.tolist() == [E, 2 * E + message_ns(1 << 20), E, E]
 
 
@@ -155,14 +155,14 @@ def test_blocks_of_an_all_gather_travel_round_the_ring_at_their_own_pace():
     blocks = [10_000, 2_000_000, 30]
     ranks = [collective(rank, [block] * 3, "ALL_GATHER") for rank, block in enumerate(blocks)]
     first, second, third = map(message_ns, blocks)
-    # Each rank is done when the slower of the other two blocks has come: one step away, or two.
+    # Each rank ends when the slower of the other two blocks has arrived: one step away, or two.
     ends = [max(2 * E + third, 3 * E + 2 * second), max(2 * E + first, 3 * E + 2 * third)]
     ends.append(max(2 * E + second, 3 * E + 2 * first))
     assert build.finish(ranks, uneven_settings(3, "ring")) == ends
 
 
 def test_evened_collectives_yield_a_note(tmp_path):
-    """Unequal amounts of equal sum run as even ones in ASTRA-sim's semantics, and the result warns of it."""
+    """Uneven sizes with equal sums run as even ones in ASTRA-sim's semantics, with a warning."""
     uneven = [collective(rank, row) for rank, row in enumerate([[0, 3 << 20], [1 << 20, 2 << 20]])]
     even = [collective(rank, [3 << 19] * 2) for rank in range(2)]
     results = []
@@ -186,7 +186,7 @@ def test_evened_collectives_yield_a_note(tmp_path):
     assert any("unequal amounts" in line for line in emulated.provenance["warnings"])
 
 
-# Uneven collectives are folded where ranks have the same for the members at the same distance.
+# Equal ranks of uneven collectives are simulated once if sizes depend only on the distance of members.
 
 COLUMNS = ["rank_finish_ns", "rank_exposed_comm_ns", "rank_compute_ns", "rank_comm_ns", "rank_overlap_ns"]
 UNEVEN_FOLD_KINDS = ["ALL_TO_ALL", "ALL_GATHER", "REDUCE_SCATTER"]
@@ -194,7 +194,7 @@ ALGORITHMS = ["ring", "direct", "direct2"]
 
 
 def expert_groups(ranks, size, *, strided=False):
-    """Return groups of *size* ranks, next to each other or as far apart as there are groups."""
+    """Return groups of *size* ranks, adjacent or with a stride of the number of groups."""
     count = ranks // size
     return {
         1 + group: [group + count * i for i in range(size)]
@@ -205,7 +205,7 @@ def expert_groups(ranks, size, *, strided=False):
 
 
 def uneven(node_id, kind, rows, place, after=(), **facts):
-    """Return what the member at *place* of a group does, whose member i has rows[i][j] for member j."""
+    """Return the node of the member at *place* of a group, whose member i has rows[i][j] for member j."""
     own = rows[place] if kind == "ALL_TO_ALL" else rows[0]
     size = own[place] if kind == "ALL_GATHER" else sum(own)
     splits = {} if kind == "ALL_GATHER" else {"comm_splits": own}
@@ -214,7 +214,7 @@ def uneven(node_id, kind, rows, place, after=(), **facts):
 
 @st.composite
 def jobs(draw):
-    """Draw repeated groups of experts that exchange uneven amounts, beside computation and all-reduces."""
+    """Draw repeated expert groups that exchange uneven sizes, with computation and all-reduces."""
     size = draw(st.sampled_from([2, 3, 4]))
     count = draw(st.integers(2, 4))
     ranks = size * count
@@ -224,7 +224,7 @@ def jobs(draw):
     for _ in range(draw(st.integers(1, 4))):
         rows = [[draw(amounts) for _ in range(size)] for _ in range(size)]
         shifted = draw(st.booleans())
-        if shifted:  # every member has as much for the next one as the others have for theirs
+        if shifted:  # each member has as much for the next one as the others
             rows = [[rows[0][(j - i) % size] for j in range(size)] for i in range(size)]
         steps.append(
             (draw(st.sampled_from([*UNEVEN_FOLD_KINDS, "ALL_REDUCE", "COMP"])), rows, draw(st.booleans()))

@@ -1,11 +1,11 @@
-"""Reads damaged files for a while, and keeps each that ends in anything but an error for people.
+"""Read corrupt files for a while, and store each file that causes a crash instead of an error.
 
     python tests/fuzz --seconds 3600                 every reader
     python tests/fuzz --seconds 60 --only et,study   these
-    python tests/fuzz --again build/fuzz/et-1a2b3c   one that was kept, with its traceback
+    python tests/fuzz --again build/fuzz/et-1a2b3c   a stored file, with its traceback
 
-A worker reads the files, so that what kills it, takes more than a few seconds or too much memory is told like
-any other crash. The same ``--seed`` gives the same inputs.
+A worker reads the files, so that crashes of the process, timeouts and excessive memory are reported like
+other crashes. The same ``--seed`` gives the same inputs.
 """
 
 from __future__ import annotations

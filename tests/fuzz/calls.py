@@ -23,7 +23,7 @@ __all__ = ["ROOM_BYTES", "Call", "commands_of", "import_packages", "make_call", 
 
 ROOM_BYTES = 600  # of a file on the full disk
 _DATA = Path(__file__).parents[1] / "data"
-# What a caller or a script with a bug may write where a word, a number or a file is asked for.
+# Values that a user or a buggy script may pass as a word, a number or a file.
 _WORDS = (
     *("", "x", "-", "--", "-1", "0", "1", "2.5", "1e30", "-1e30", "nan", "inf", "1e-320", "0x10", "1_000"),
     *("9" * 19, "9" * 30, "9" * 5000, str(2**31), str(2**63), str(2**64), "100000000", "1000000000000"),
@@ -60,7 +60,7 @@ _PATHS = (
     *("../victim", "~", "job.0.et", "net.yml", "study", "job", "-"),
 )
 _MODES = (*["plain"] * 12, *["full"] * 3, *["read-only"] * 3, *["pipe"] * 2)
-# Words that are right for an option, so that calls get past the reading of what else is asked for.
+# Valid values of options, so that calls get past the parsing of other options.
 _GOOD = {
     "activation": ("1MiB",),
     "against": ("ranks", "network.bandwidth"),
@@ -109,7 +109,7 @@ _GOOD = {
     "workers": ("0", "1", "2"),
     "workload": ("job", "hand-made"),
 }
-# Arguments that are right, per command; options that let it end at once stand with them.
+# Valid arguments per command, with options that let the command end at once.
 _BASES: dict[str, tuple[str, ...]] = {
     "algorithm export": ("ring --collective all-reduce --ranks 4 -o set", "program.xml -o set"),
     "algorithm inspect": ("ring --collective all-reduce --ranks 4", "program.xml"),
@@ -144,7 +144,7 @@ _BASES: dict[str, tuple[str, ...]] = {
     "trace": ("-o new -- true", "-o study -- false", "-o new --collect captured"),
     "what-if": ("study", "study --faster operator:aten::mm=2"),
 }
-# They serve until they are ended, or run a script of their own first: asked for with nonsense only.
+# These commands run until they are stopped, or run a script first, so they get invalid arguments only.
 _ENDLESS = {"demo": "--port x", "view": "missing"}
 
 
@@ -160,7 +160,7 @@ class Call:
 
 
 def import_packages() -> None:
-    """Import the packages of most calls, because the calls are forked from this process."""
+    """Import the packages that most calls need, because the calls are forked from this process."""
     for name in (
         "cli",
         "converter",
@@ -178,7 +178,7 @@ def import_packages() -> None:
 
 
 def commands_of(only: list[str]) -> dict[str, click.Command]:
-    """Return every command that ends by itself, or the commands *only*, by name."""
+    """Return every command that ends on its own, or the commands *only*, by name."""
     from chakrascope.cli import cli
 
     commands = dict(_walk(cli, ()))
@@ -197,7 +197,7 @@ def _walk(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def make_call(commands: dict[str, click.Command], random_: random.Random) -> Call:
-    """Return a call of one of *commands* with one to three hostile words."""
+    """Return a call of one of *commands* with one to three hostile arguments."""
     name = random_.choice(list(commands))
     if name in _ENDLESS:
         words = [*_odd_option(commands[name], random_), *_ENDLESS[name].split()]
@@ -209,7 +209,7 @@ def make_call(commands: dict[str, click.Command], random_: random.Random) -> Cal
     options: list[str] = []
     for _ in range(random_.choice((0, 1, 1, 2, 3))):
         options += _odd_option(commands[name], random_)
-    before = name in {"trace", "profile"}  # what follows "--" is the script's
+    before = name in {"trace", "profile"}  # arguments after "--" belong to the script
     return Call((*name.split(), *(options + words if before else words + options)), random_.choice(_MODES))
 
 
@@ -234,7 +234,7 @@ def _hostile(random_: random.Random) -> str:
 
 
 def make_template(folder: Path) -> bool:
-    """Make the files of every call in *folder*, in a process of its own as it starts threads."""
+    """Make the files of every call in *folder*, in a separate process because this starts threads."""
     pid = os.fork()
     if not pid:
         try:

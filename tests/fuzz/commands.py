@@ -41,9 +41,9 @@ LIMIT_S = 20.0
 MEMORY = 2 << 30
 EXIT_CODES = {0, 1, 2, 10, 11, 20, 21, 30, 31, 32, 40, 50, 51, 52, 53, 60, 70, 71, 130, 141}
 _CRASHED = 250
-_MEMORY_DISK = next(filter(os.path.isdir, ("/dev/shm",)), None)  # calls wait for the disk otherwise
+_MEMORY_DISK = next(filter(os.path.isdir, ("/dev/shm",)), None)  # otherwise calls wait for the disk
 _SET_SECURE_BITS, _NO_ROOT = 28, 3  # of prctl(2): programs that root starts gain nothing
-_CAPABILITIES = 0x20080522  # the version of capset(2) that knows 64 of them
+_CAPABILITIES = 0x20080522  # the version of capset(2) with 64 capabilities
 _LONGEST_MESSAGE = 20_000
 _SIGNS = ("Traceback (most recent", "Exception ignored", "nanobind: leaked", "Fatal Python error")
 
@@ -148,7 +148,7 @@ def _child(call: Call, work: Path, out: int, err: int) -> None:
         most = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         if call.mode == "full":
-            # Python leaves what fits, and reads it next time; helpers follow the environment.
+            # Python writes the part that fits, and reads it next time; helpers inherit the environment.
             sys.dont_write_bytecode = True
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM_BYTES, ROOM_BYTES))

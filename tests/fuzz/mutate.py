@@ -82,7 +82,7 @@ def _structure(name: str, content: bytes, random_: random.Random) -> bytes | Non
             return json.dumps(_value(data, random_)).encode("utf-8", "surrogatepass")
         if name.endswith(".pickle"):
             return pickle.dumps(_value(pickle.loads(content), random_), protocol=2)
-    except Exception:  # what was damaged before need not be data; of a pickle anything is raised
+    except Exception:  # earlier damage may have destroyed the data; pickles may raise anything
         return None
     return None
 
@@ -189,7 +189,7 @@ def _bytes(content: bytes, random_: random.Random) -> bytes:
 
 
 def _archive(content: bytes, random_: random.Random) -> bytes:
-    """Return a zip (such as ``.npz``) with one member damaged, left out or called otherwise."""
+    """Return a zip (such as ``.npz``) with one member damaged, removed or renamed."""
     with zipfile.ZipFile(io.BytesIO(content)) as whole:
         members = {name: whole.read(name) for name in whole.namelist()}
     name = random_.choice(list(members))
@@ -200,7 +200,7 @@ def _archive(content: bytes, random_: random.Random) -> bytes:
         members["x" + name] = members.pop(name)
     elif change == 2:
         members[name] = members[random_.choice(list(members))]
-    elif change == 3:  # the header of a .npy, which says type and shape
+    elif change == 3:  # the header of a .npy, with type and shape
         members[name] = _bytes(members[name][:128], random_) + members[name][128:]
     else:
         members[name] = _bytes(members[name], random_)

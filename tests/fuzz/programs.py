@@ -24,7 +24,7 @@ sys.path.insert(0, str(TESTS / "runner" / "programs"))
 from differential import judged, mutant, text_of  # noqa: E402 - of the folder above
 from program_samples import SAMPLES  # noqa: E402
 
-MOST_DRAWS = 10  # of one mutant, until the reader accepts it
+MOST_DRAWS = 10  # per mutant, until the reader accepts it
 UNREAD = {"unread", "strict"}
 
 
@@ -45,7 +45,7 @@ def main() -> int:
     done = 0
     judge = functools.partial(_judged_mutant, paths, asked.schedules, end)
     with multiprocessing.Pool(max(1, asked.processes)) as pool:
-        # In no order, so that a mutant that takes long keeps no other one back.
+        # Unordered, so that a slow mutant does not delay others.
         for verdicts in pool.imap_unordered(judge, range(first, first + asked.mutants)):
             done += bool(verdicts) and verdicts[-1][0] not in UNREAD
             for verdict, line in verdicts:
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def _judged_mutant(paths: Sequence[Path], schedules: int, end: float, seed: int) -> list[tuple[str, str]]:
-    """Return the verdict on the mutant of *seed*, with a line about it, after those the reader refused."""
+    """Return the verdict on the mutant of *seed*, with a line about it and the refused attempts before it."""
     path = random.Random(seed).choice(paths)
     verdicts: list[tuple[str, str]] = []
     while time.time() < end and len(verdicts) < MOST_DRAWS:

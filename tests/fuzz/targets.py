@@ -1,4 +1,4 @@
-"""What is fuzzed: for each reader of files, small good ones to start from, and what a user does with them."""
+"""The fuzzed readers: for each, small valid files as seeds, and the code that uses the files."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _DEFAULTS = {"link-defaults": {"*": {"bandwidth": "100Gb/s", "latency": "1us"}}}
 
 
 def saved_cases(name: str) -> dict[str, Files]:
-    """Return the files of each stored case that crashed the reader *name*; the corpus has NAME/CASE/FILE."""
+    """Return the files of each stored crash of the reader *name*; the corpus has NAME/CASE/FILE."""
     cases: dict[str, Files] = {}
     with zipfile.ZipFile(CORPUS) as archive:
         for path in archive.namelist():
@@ -93,9 +93,9 @@ def saved_cases(name: str) -> dict[str, Files]:
 
 @dataclass(frozen=True)
 class Target:
-    """A reader: *seeds* are folders of good files, *use* reads a folder, *changed* are what may be damaged.
+    """A reader: *seeds* are folders of valid files, *use* reads a folder, *changed* may be damaged.
 
-    *weight*: how often it is taken compared with others.
+    *weight* is the relative frequency of the reader.
     """
 
     seeds: Callable[[], list[Files]]
@@ -105,7 +105,7 @@ class Target:
 
 
 def _plain(name: str, *paths: str) -> Callable[[], list[Files]]:
-    """Return a maker of seeds of one file each, called *name*, whatever it is called in the tests' data."""
+    """Return a function that makes seeds of one file called *name*, from any file of the test data."""
 
     def seeds() -> list[Files]:
         contents = [(_DATA / path).read_bytes() for path in paths]
@@ -206,7 +206,7 @@ def _presets(kind: str, name: str, *chosen: str) -> Callable[[], list[Files]]:
     return lambda: [{name: preset_text(kind, preset).encode()} for preset in chosen]
 
 
-# What is done with the files
+# The use of the files
 
 
 def _use_gpu(folder: Path) -> None:
@@ -240,7 +240,7 @@ def _use_network(folder: Path) -> None:
     network = NetworkConfig.load(folder / "network.yml")
     if network.num_ranks == 2:
         for backend in ("analytical-unaware", "analytical-aware", "flow"):
-            with contextlib.suppress(BackendError, ConfigError):  # not every backend takes every network
+            with contextlib.suppress(BackendError, ConfigError):  # some backends refuse some networks
                 simulate(_job(), _system(), network, backend=backend)
 
 
@@ -254,7 +254,7 @@ def _use_infragraph(folder: Path) -> None:
 
 
 def _parquet_files() -> list[Files]:
-    """Return Parquet files of this project, and of other settings without checksums."""
+    """Return Parquet files of this project, and Parquet files with other settings and no checksums."""
     missing = pa.table({"i": [1, None, 3] * 20, "t": ["a", None, "bc"] * 20, "b": [True, None, False] * 20})
     numbers = pa.table({"n": np.arange(60) * 1000, "r": np.arange(60) // 15, "f": np.linspace(0, 1, 60)})
     made = [{"a.parquet": frame_bytes(missing.to_pandas())}]
@@ -267,7 +267,7 @@ def _parquet_files() -> list[Files]:
 
 
 def _use_parquet(folder: Path) -> None:
-    """Read Parquet files as the commands do, which turn faults of a file into an error."""
+    """Read Parquet files as the commands do, which report faults of a file as errors."""
     try:
         file = ParquetFile(folder / "a.parquet")
         file.read()
@@ -315,7 +315,7 @@ def _framed(content: bytes) -> Any:
 
 
 def _use_wire(folder: Path) -> None:
-    """Read a message of a rank that has the secret but is not to be trusted with more."""
+    """Read a message of a rank that has the secret but is otherwise not trusted."""
     message = _framed((folder / "frame.wire").read_bytes()[: 60 << 10])
     if message.kind == "job":
         algorithms_of(message)

@@ -48,7 +48,7 @@ def test_fuzz_seeds_are_valid(fuzzer, tmp_path):
     for name, target in targets.TARGETS.items():
         fuzzer.write(tmp_path / name, target.seeds()[0])
         ended[name] = fuzzer.outcome(target.use, tmp_path / name)
-    # Who says hello without the secret is refused, as he should be.
+    # A connection without the secret is refused, as it should be.
     assert {name: end for name, end in ended.items() if end[0] != "read"} == {"handshake": ("Refused", "")}
 
 
@@ -119,7 +119,7 @@ def test_a_short_run_counts_its_inputs(tmp_path):
     assert crashes == 0
 
 
-# The fuzzer of commands makes calls, and recognises faults.
+# The fuzzer of commands generates calls, and detects faults.
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ TRANSPORTS = ("tcp", "libfabric:tcp", "libfabric:shm", "gloo")
 
 @pytest.fixture(scope="session")
 def ns3() -> Path:
-    """Return the compiled packet-level model, or skip with what it lacks."""
+    """Return the compiled packet-level model, or skip the test and name the missing part."""
     try:
         return build_driver()[0]
     except BackendUnavailable as error:
@@ -26,7 +26,7 @@ def ns3() -> Path:
 
 @pytest.fixture
 def no_settings(monkeypatch, tmp_path):
-    """Hide the user's settings, and set proxies that would swallow everything if they were ever asked."""
+    """Hide the user's settings, and set invalid proxies, so that no request can leave the machine."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("CHAKRASCOPE_SERVICE", raising=False)
@@ -46,7 +46,7 @@ def service(no_settings):
 
 @pytest.fixture(scope="session")
 def root():
-    """Skip where this machine has no network namespaces for us."""
+    """Skip the test if this machine does not permit network namespaces."""
     lacking = missing_requirements()
     if lacking:
         pytest.skip(f"network namespaces need {' and '.join(lacking)}")
@@ -54,7 +54,7 @@ def root():
 
 @pytest.fixture(params=TRANSPORTS, scope="module")
 def transport(request):
-    """Every way to carry messages that this machine has."""
+    """Every transport that this machine has."""
     if request.param == "gloo" and importlib.util.find_spec("torch") is None:
         pytest.skip("gloo needs PyTorch")
     if request.param.startswith("libfabric") and not engine.FabricTransport.is_built():

@@ -1,4 +1,4 @@
-"""How collectives and messages run: custom algorithms, receivers that are waited for, and stalls."""
+"""Execution of collectives and messages: custom algorithms, late receivers, and stalls."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ SIZE = 1 << 20
 
 
 def write_algorithm(prefix, repeats=1):
-    """Write an exchange of two ranks: each sends all it has to the other, so many times."""
+    """Write an exchange of two ranks, which send all their data to each other a number of times."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
     for position in range(2):
         nodes, edges = [], []
@@ -119,7 +119,7 @@ def test_a_sweep_over_systems_with_custom_algorithms(study, tmp_path):
 
 
 def test_algorithms_are_looked_for_from_the_working_directory_first(study, tmp_path, monkeypatch):
-    """As ASTRA-sim does: its examples name algorithms from the folder it is started in."""
+    """As in ASTRA-sim, whose examples name algorithms relative to the working directory."""
     write_algorithm(tmp_path / "here" / "examples" / "mine", repeats=3)
     beside = system_in(tmp_path / "there", "examples/mine")
     monkeypatch.chdir(tmp_path / "here")
@@ -140,7 +140,7 @@ def test_algorithms_without_files_are_named(study, tmp_path):
 
 
 def test_algorithm_may_end_with_a_completed_receive(study, tmp_path):
-    """Where bytes are matched by arrival, as in ASTRA-sim's packet networks, it completes at once."""
+    """If bytes are matched by arrival, as in ASTRA-sim's packet networks, it completes at once."""
     for position in range(2):
         to = {"comm_src": position, "comm_dst": 1 - position, "comm_tag": 0, "comm_size_bytes": SIZE}
         back = to | {"comm_src": 1 - position, "comm_dst": position}
@@ -158,7 +158,7 @@ def test_algorithm_may_end_with_a_completed_receive(study, tmp_path):
     assert 2 * 10**9 < makespan(asked) < 2 * 10**9 + 10**6
 
 
-# Messages that wait for their receivers' requests, behind what the receivers send themselves.
+# Messages that wait for their receivers' requests, which queue behind the receivers' own messages.
 
 HANDSHAKE_SIZE, NS_PER_BYTE, LATENCY_NS = 1_000_000, 10, 1000
 HOP_NS = 2 * LATENCY_NS
@@ -174,7 +174,7 @@ def network(**efficiency):
 
 
 def rank(number, late_ns, kinds):
-    """Return a graph that computes for *late_ns* and then posts *kinds*, one right after the other."""
+    """Return a graph that computes for *late_ns* and then posts *kinds* directly after each other."""
     nodes = [{"node_id": 0, "name": "compute", "type": NodeType.COMP, "duration_ns": late_ns}]
     for kind in kinds:
         peer = {"comm_dst": 1 - number} if kind is NodeType.COMM_SEND else {"comm_src": 1 - number}
@@ -219,7 +219,7 @@ def test_last_rank_sends_first_in_both_directions():
 
 @pytest.mark.parametrize("late_ns", [0, HOP_NS // 2, HOP_NS])
 def test_ranks_within_a_latency_use_both_directions(late_ns):
-    """Each has asked for the other's message before its own leaves, which the other's request lets go."""
+    """Each rank requests the other's message before it sends its own, which waits for the other's request."""
     found = ends(rank(0, 1, BOTH), rank(1, 1 + late_ns, BOTH), **IN_ORDER)
     assert found[0, 2] == pytest.approx(REQUEST_NS + DATA_NS, abs=2)
     assert found[1, 2] == pytest.approx(late_ns + REQUEST_NS + DATA_NS, abs=2)
@@ -251,7 +251,7 @@ GATHER, EXCHANGE_ALL = CollectiveType.ALL_GATHER, CollectiveType.ALL_TO_ALL
 def collective_ends(
     kind, late_ns, *, ranks=2, backend="analytical-unaware", semantics="astra-sim", **efficiency
 ):
-    """Return when *kind* ends on each rank, for which the last rank comes so late."""
+    """Return the end of *kind* on each rank if the last rank is this late."""
     compute = {"node_id": 0, "name": "compute", "type": NodeType.COMP}
     node = {"node_id": 1, "name": kind.name, "type": NodeType.COMM_COLL, "comm_type": int(kind),
             "comm_size_bytes": HANDSHAKE_SIZE, "stream": 100}  # fmt: skip
@@ -274,7 +274,7 @@ def collective_ends(
     ("kind", "pieces", "share", "turns"), [(GATHER, 2, 1.0, 1.5), (EXCHANGE_ALL, 1, 0.5, 2)]
 )
 def test_sends_first_takes_turns_with_a_late_rank(kind, pieces, share, turns, semantics):
-    """Of an all-gather in halves the second half of the late rank goes beside the first of the other."""
+    """The second half of the late rank's all-gather overlaps with the first half of the other rank's."""
     efficiency = IN_ORDER | {"sends-first": {kind.name.lower(): pieces}}
     moved_ns, late_ns = share * HANDSHAKE_SIZE * NS_PER_BYTE, 5_000_000
     early, late = collective_ends(kind, late_ns, semantics=semantics, **efficiency)
@@ -295,7 +295,7 @@ def test_other_collectives_take_no_turns():
 
 
 def test_rings_of_more_than_two_ranks_have_no_turns_to_take():
-    """A rank asks the one before it, and sends to the one behind it: these share no connection."""
+    """A rank sends requests to its predecessor, and data to its successor, on separate connections."""
     efficiency = IN_ORDER | {"sends-first": {"all_gather": 2}}
     late = collective_ends(GATHER, 5_000_000, ranks=4, **efficiency)
     assert max(late) == pytest.approx(5_000_000 + 3 * HANDSHAKE_SIZE * NS_PER_BYTE, rel=2e-3)
@@ -328,14 +328,14 @@ def test_sends_first_is_written_as_it_was_read():
     assert replace(read, written={}).to_dict() == part
 
 
-# Jobs that would wait for each other in the order of the queues, and what a stall is answered with.
+# Jobs that would deadlock in the order of the queues, and the errors about a stall.
 
 PAIR = NetworkConfig(("Switch",), (2,), (10.0,), (500.0,))
 GROUPS = {1: (0, 1), 2: (0, 1)}
 
 
 def crossed(*, lane=0):
-    """Two collectives of two groups in flight on both ranks, begun in opposite orders."""
+    """Two collectives of two groups in flight on both ranks, started in opposite orders."""
     one = coll(0, 1 << 20, group=1, stream=lane or 11)
     other = coll(1, 1 << 20, group=2, stream=lane or 12)
     delay = comp(2, 5000, stream=2)
@@ -345,7 +345,7 @@ def crossed(*, lane=0):
 
 
 def opposed():
-    """The same, but each rank waits for its first one before it begins the other."""
+    """The same, but each rank waits for its first collective before it starts the other one."""
     one, other = coll(0, 1 << 20, group=1), coll(1, 1 << 20, group=2)
     return workload([one, other | {"after": (0,)}], [other, one | {"after": (1,)}], groups=GROUPS)
 
@@ -368,7 +368,7 @@ def test_result_in_queue_order_has_no_note():
 
 
 def test_only_advice_that_helps_is_given():
-    """One communication at a time, as in ASTRA-sim: more active chunks do not help, and lanes do."""
+    """One communication at a time, as in ASTRA-sim: more active chunks do not help, but lanes do."""
     with pytest.raises(SimulationStalled) as caught:
         simulate(crossed(), "default", PAIR)
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""What is said of a configuration before it runs, against what running it does."""
+"""Checks of a configuration before a run, compared with the run itself."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ from chakrascope.runner import (
 from chakrascope.runner.config import PacketPart, accelerators_of
 
 UNAWARE = "analytical-unaware"
-# Those that do not work everywhere come twice.
+# Those that some backends refuse are listed twice.
 NAMES = (*engine.ALGORITHMS, *engine.WHOLE_ALGORITHMS, "direct2", "halvingDoubling", "doubleBinaryTree")
 
 KINDS = (
@@ -41,14 +41,14 @@ def network(*sizes, topology="Switch"):
 
 
 def system(**lists):
-    """Return a system with these algorithms, the ring for the collectives that are not named."""
+    """Return a system with these algorithms, and rings for all other collectives."""
     keys = {f"{name}-implementation": ["ring"] for name in engine.COLLECTIVES}
     given_keys = {f"{name.replace('_', '-')}-implementation": names for name, names in lists.items()}
     return SystemConfig.from_mapping(keys | given_keys, "test")
 
 
 def job(kind, ranks, groups=None, *, group=0, captured=True, size=1 << 16):
-    """Return a workload whose ranks run one collective, those outside of its group a computation."""
+    """Return a workload whose ranks run one collective, or a computation outside of its group."""
     members = (groups or {}).get(group, range(ranks))
     programs = [
         [coll(0, size, comm_type=kind, group=group)] if rank in members else [comp(0, 1000)]
@@ -64,7 +64,7 @@ def errors(work, net, sys, backends=(UNAWARE,)):
 
 
 def refusal(work, net, sys):
-    """Return what simulating raises, "" if it ends."""
+    """Return the error of the simulation, or "" if it ends."""
     try:
         simulate(work, sys, net)
     except (ConfigError, BackendError, UsageError, WorkloadError) as error:
@@ -171,7 +171,7 @@ def test_check_reports_cpu_times_and_representatives():
 
 
 def test_every_preset_of_accelerators_is_known():
-    apart = ("clos-", "cpu-", "ring-")  # their links are of any machine
+    apart = ("clos-", "cpu-", "ring-")  # their links fit any machine
     for name in list_presets("network"):
         names = accelerators_of(NetworkConfig.preset(name).to_dict(), {})
         assert bool(names) != name.startswith(apart), name

@@ -1,4 +1,4 @@
-"""Configuration files: conversions, round trips, bounds, and what is lost beside the wire."""
+"""Configuration files: conversions, round trips, bounds, and losses beyond the wire."""
 
 import base64
 import dataclasses
@@ -186,13 +186,13 @@ def test_the_configurations_of_the_recorded_cases_round_trip(data_dir, tmp_path)
         assert NetworkConfig.from_mapping(network.to_dict(), "copy") == network
 
 
-# Absurd numbers in configurations: refused where they are read, with the key and the file.
+# Absurd numbers in configurations are refused when they are read; the error names key and file.
 
 DIMENSIONS = {"topology": ["Switch"], "npus_count": [4], "bandwidth": [50], "latency": [500]}
 
 
 def beyond(origin):
-    """Return every bounded key of a kind of file with numbers below, above and far from its bounds."""
+    """Return every bounded key of a kind of file, with numbers below, above and far from its bounds."""
     bounded = [each for each in engine.FIELDS.values() if each.origin == origin and each.largest < math.inf]
     return [(each.key, value) for each in bounded for value in (each.smallest - 1, each.largest + 1, 1e300)]
 
@@ -265,7 +265,7 @@ def test_absurd_options_are_refused(option, value):
         )
 
 
-# What is lost beside the wire: its key in a network file, and what each backend makes of it.
+# Losses beyond the wire: their key in a network file, and their effect on each backend.
 
 PLAIN = {"topology": ["Switch"], "npus_count": [2], "bandwidth": [1.0], "latency": [1000]}
 OURS = ("analytical-unaware", "analytical-aware", "flow", "packet")

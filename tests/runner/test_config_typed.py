@@ -1,4 +1,4 @@
-"""Networks: parts with types, figures against closed forms, symmetries, and presets."""
+"""Networks: typed parts, properties compared with closed forms, symmetries, and presets."""
 
 import json
 from dataclasses import replace
@@ -74,7 +74,7 @@ def content_hash(network, system="default", **options):
     return Experiment(source, asked, network, MemoryConfig(), **options).content_hash
 
 
-# Names of result folders: what has run once is found again by these.
+# Names of result folders, by which a finished run is found again.
 @pytest.mark.parametrize(
     ("preset", "system", "expected"),
     [
@@ -191,7 +191,7 @@ def test_a_wrong_packet_part_is_refused_where_it_is_read(part, message, tmp_path
     assert PacketPart.from_mapping({}).settings == {}
 
 
-# Figures of networks against closed forms, and networks as files of other simulators.
+# Properties of networks compared with closed forms, and networks as files of other simulators.
 
 SAMPLES = Path(__file__).parents[1] / "data" / "runner" / "infragraph"
 DEFAULTS = {"link-defaults": {"*": {"bandwidth": "100Gb/s", "latency": "1us"}}}
@@ -260,7 +260,7 @@ def test_logical_dimensions_are_written(tmp_path):
     assert json.loads((tmp_path / "logical.json").read_text()) == {"logical-dims": ["8", "2"]}
 
 
-# Shortest ways between ranks, and dimensions proven from them, against all ways written out.
+# Shortest paths between ranks, and dimensions proved from them, compared with an enumeration of all paths.
 
 RANKS = 4
 _WIRE = st.builds(
@@ -273,7 +273,7 @@ _WIRE = st.builds(
 
 
 def every_way(wires, source, target):
-    """Return latency and slowest link of every way with the fewest links that passes no other rank."""
+    """Return latency and slowest link of every path with the fewest links that passes no other rank."""
     graph = nx.MultiGraph()
     graph.add_nodes_from(range(10))
     graph.add_edges_from((wire.a, wire.b, number) for number, wire in enumerate(wires))
@@ -349,7 +349,7 @@ def test_groups_out_of_order_are_none():
     ]
 
 
-# The presets: where their figures come from, and that every backend takes them.
+# The presets: the sources of their figures, and support by every backend.
 
 
 ROOFLINES = [name for name in list_presets("system") if name.startswith("roofline-")]

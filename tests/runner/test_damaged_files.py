@@ -1,4 +1,4 @@
-"""Damaged configurations and studies: only errors of ours, with what changed; and full disks."""
+"""Damaged configurations and studies raise only Chakrascope's errors, which name the change; full disks."""
 
 import json
 import os
@@ -135,7 +135,7 @@ def test_an_axis_is_parsed_or_refused(text):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Return a study with one run, and the files of both that hold settings, with what they hold."""
+    """Return a study with one run, and the settings files of both with their content."""
     job = workload([comp(1, 100)], [comp(1, 100)])
     prefix = tmp_path_factory.mktemp("job") / "workload"
     job.save(prefix)
@@ -237,7 +237,7 @@ def test_a_makespan_beyond_64_bits_is_refused(run, name, makespan_ns):
         file.write_text(json.dumps(files[file]))
 
 
-# A result carries checksums: whatever changes in it is named by `doctor` and by what reads it.
+# A result has checksums: every change is reported by `doctor` and by all readers.
 
 RESULT = ("result.json", "ranks.parquet", "nodes.parquet", "collectives.parquet", "links.parquet")
 INPUTS = ("experiment.json", "system.json", "network.yml", "memory.json")
@@ -264,7 +264,7 @@ def folder_of(study):
 
 
 def errors(study):
-    """Return what `doctor` says is wrong."""
+    """Return the errors that `doctor` finds."""
     return [finding.cause for finding in check_study(study) if finding.severity == "error"]
 
 
@@ -535,7 +535,7 @@ def test_a_result_without_a_study_is_checked_too(study, tmp_path):
         Result.load(tmp_path / "alone")
 
 
-# A study on a full disk: an error that says so, and nothing half written.
+# A study on a full disk: an error that says so, and no partial files.
 
 
 ROOM_BYTES = 1000
@@ -590,7 +590,7 @@ def test_endless_nesting_in_a_study_is_damage(tmp_path, capsys):
     capsys.readouterr()
 
 
-# Graphs of other programs, in which an attribute contradicts itself or the groups.
+# Graphs of other tools in which an attribute contradicts itself or the groups.
 
 
 def write_graphs(folder, more=b"", **facts):

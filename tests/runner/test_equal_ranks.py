@@ -1,4 +1,4 @@
-"""What a result holds: totals, tables as columns, and one of equal ranks for all."""
+"""The content of a result: totals, tables by column, and one copy of equal ranks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Unfolded(EngineBackend):
 
 
 def _job(*, own_groups: bool = False):
-    """Return six ranks of two kinds, which alternate; with *own_groups* each kind has its group."""
+    """Return six ranks of two kinds, which alternate; with *own_groups*, each kind has a group."""
 
     def rank(number):
         kind = number % 2
@@ -79,7 +79,7 @@ def test_only_one_rank_of_each_kind_is_recorded(both):
 def test_their_tables_have_the_rows_of_every_rank(both):
     equal, every = both
     pd.testing.assert_frame_equal(equal.collectives, every.collectives)
-    columns = [name for name in equal.nodes if name != "origin_rank"]  # of equal ranks any came last
+    columns = [name for name in equal.nodes if name != "origin_rank"]  # any of the equal ranks was last
     pd.testing.assert_frame_equal(equal.nodes[columns], every.nodes[columns])
     computes = equal.nodes["node_id"] % 2 == 0
     assert (equal.nodes["origin_rank"] == every.nodes["origin_rank"])[computes].all()
@@ -163,7 +163,7 @@ def test_saved_equal_ranks_are_imported_unless_edited(tmp_path):
     assert study.workloads() == ["copied", "read"]
 
 
-# Simulations for their totals alone, as sweeps ask for them.
+# Simulations that return only totals, for sweeps.
 
 TABLES = ("nodes", "collectives", "links")
 
@@ -199,7 +199,7 @@ def test_packets_have_totals_too():
 
 
 class Own:
-    """A backend of others: one method, and nothing known of details."""
+    """A backend of a plug-in: one method, without support for details."""
 
     def __init__(self):
         self.asked = []
@@ -219,12 +219,12 @@ def test_a_backend_is_one_method(tmp_path, monkeypatch):
     found = run_sweep(study, {"network.latency": [1, 2]}, network=network, backend="own", workers=0, keep=1)
     assert found.points["makespan_ns"].tolist() == [1509, 1509]
     assert own.asked.count(Detail.TOTALS) == 2
-    # What the study keeps of them is whole.
+    # The study stores the complete results.
     assert own.asked.count(Detail.EVERYTHING) == len(found.kept) > 0
     assert len(study.result(found.kept[0]).nodes) == 24
 
 
-# Tables held as columns: pandas' when asked for, summed by key.
+# Tables stored by column: converted to pandas when needed, summed by key.
 
 
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 3), st.integers(0, 1 << 60)), max_size=30))

@@ -1,4 +1,4 @@
-"""Links that are down or slow: what is left of the network, and what no backend may ignore."""
+"""Failed or slow links: the remaining network, and the failures that no backend may ignore."""
 
 import re
 from dataclasses import replace
@@ -63,7 +63,7 @@ def test_slow_links_keep_their_share():
 
 def test_messages_go_round_what_is_down():
     whole = makespan(network())
-    # The way through the lowest switch is gone, and the other one is as good.
+    # The path through the lowest switch has failed, and the other one is as good.
     assert makespan(network({"device": "spine0"})).makespan_ns == whole.makespan_ns
     slow = makespan(network({"link": ["leaf0", "spine0"], "rate": 0.25}))
     assert slow.makespan_ns > 1.5 * whole.makespan_ns

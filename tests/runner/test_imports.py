@@ -1,4 +1,4 @@
-"""What a study takes in from a folder: only what lies there, whole, or not at all."""
+"""Imports of a study from a folder: only the folder's content, completely or not at all."""
 
 import json
 import os
@@ -37,7 +37,7 @@ NETWORK = {"topology": ["Ring"], "npus_count": [2], "bandwidth": [50.0], "latenc
 
 
 def unheard(_done, _total):
-    """Take progress and do nothing with it."""
+    """Accept progress and ignore it."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def study(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path, data_dir):
-    """Return a folder with a trace set, loose traces of both sides, and graphs."""
+    """Return a folder with a trace set, separate host and device traces, and graphs."""
     root = tmp_path / "from"
     shutil.copytree(data_dir / "converter" / "mlp_2", root / "captures" / "mlp")
     loose = root / "loose"
@@ -219,7 +219,7 @@ def test_a_step_that_is_not_there_is_refused(study, folder):
 
 @pytest.fixture
 def graphs(tmp_path):
-    """A trace that launches a CUDA graph, with the trace of its capture in a folder beside."""
+    """A trace that launches a CUDA graph, next to a folder with the trace of its capture."""
     captured, launched, folder = KinetoTrace(), KinetoTrace(), tmp_path / "server"
     captured.call("cudaStreamBeginCapture", 10, 5.0)
     captured.op("flash::attention", 20, 9.0, 1)
@@ -319,7 +319,7 @@ def test_gap_among_the_ranks_is_told(folder):
 
 
 def rank_traces(folder, ranks, world_size):
-    """Write device traces that name their ranks, and state the size of their job unless it is 0."""
+    """Write device traces that state their ranks, and the size of their job unless it is 0."""
     folder.mkdir()
     for rank in ranks:
         trace = KinetoTrace()
@@ -456,7 +456,7 @@ def test_point_of_a_sweep_is_reproduced_from_its_base(study):
 
 
 class TestStopped:
-    """What was converted when an import or a check is stopped is not converted again."""
+    """Ranks that a stopped import or check has converted are not converted again."""
 
     @pytest.fixture(autouse=True)
     def always_worth_it(self, monkeypatch):
@@ -488,7 +488,7 @@ class TestStopped:
         assert not list(study.path.parent.glob(".*converting"))
 
     def test_a_killed_job_goes_on(self, study, folder, item, made):
-        """The process dies; the next one, of the same job, begins with what it left."""
+        """The process dies; the next process of the same job resumes its work."""
         look = ImportRequest(str(folder), item.id)
         store = JobStore(study, slots=0)
         for request in (look, ImportRequest(str(folder), item.id, "mine")):

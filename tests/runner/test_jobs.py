@@ -1,4 +1,4 @@
-"""The job store: any interleaving of submit, cancel, crash and resume, and processes that are killed."""
+"""The job store: any order of submit, cancel, crash and resume, and processes that are killed."""
 
 import contextlib
 import json
@@ -140,7 +140,7 @@ class Interleavings(RuleBasedStateMachine):
 
 
 class _Process:
-    """The steps of an attempt; dying is nothing but to let go of the lock."""
+    """The steps of an attempt; a process dies by releasing its lock."""
 
     def __init__(self, machine, job, lock):
         self.machine = machine
@@ -245,7 +245,7 @@ def long_experiment(study):
 
 
 def _looked_at(store, wanted):
-    """Return the jobs when they are as *wanted*."""
+    """Return the jobs once they are as *wanted*."""
 
     def looked():
         jobs = store.jobs()

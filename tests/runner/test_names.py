@@ -1,4 +1,4 @@
-"""Nothing that ends as a name writes, replaces or removes anything outside of its place in a study."""
+"""No name writes, replaces or removes anything outside of its place in a study."""
 
 import contextlib
 import json
@@ -47,13 +47,13 @@ STRANGE = (
 
 
 def files(folder):
-    """Return what lies in *folder*, with its content."""
+    """Return the files in *folder* with their content."""
     return {path: path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A study with one of everything, in a folder with something else in it."""
+    """A study with one item of each kind, in a folder with other files."""
     here = tmp_path_factory.mktemp("made")
     for folder in (here / "work" / "victim", here / "victim"):
         folder.mkdir(parents=True)
@@ -69,7 +69,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def study(made, tmp_path, monkeypatch):
-    """A copy of it, beside which we are."""
+    """A copy of it; the working directory is next to it."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path / "work")
     return Study.open(tmp_path / "work" / "study")
@@ -165,7 +165,7 @@ def test_no_name_leads_out_of_its_place(study, maker, name):
 
 
 def text_options():
-    """Yield the command and the name of every option that takes a text of its own."""
+    """Yield the command and the name of every option that accepts free text."""
 
     def walk(command, words):
         if isinstance(command, click.Group):

@@ -1,4 +1,4 @@
-"""The search for the best plan: all that are possible, none that is not, and an honest order."""
+"""The search for the best plan: all possible plans, no impossible ones, and a correct order."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_plan_is_one_that_a_prediction_takes(found):
     assert set(table["recompute"]) >= set(RECOMPUTATIONS)
     assert layers
     assert all(map(str.isdecimal, layers))
-    assert set(table["schedule"]) == {"1f1b", "interleaved"}  # zero-bubble only if it is asked for
+    assert set(table["schedule"]) == {"1f1b", "interleaved"}  # zero-bubble only if it is requested
     for setting in found.settings:
         setting.check()
 
@@ -158,7 +158,7 @@ def test_hops_of_the_shorter_transfer_of_a_dispatch_cost_nothing(recompute):
     ids=["gradients", "weights", "one layer", "chunks"],
 )  # fmt: skip
 def test_estimate_counts_what_layers_wait_for(plan, error):
-    """Layers wait for sharded weights behind reductions, and for copies that take longer than a layer."""
+    """Layers wait for sharded weights after reductions, and for copies that take longer than a layer."""
     setting = Setting(SMALL, plan, H100.chip, H100.network, "megatron")
     assert estimated_ns(setting) == pytest.approx(simulated_step(setting)["makespan_ns"], rel=error)
 
@@ -172,7 +172,7 @@ def test_estimate_counts_what_layers_wait_for(plan, error):
     ids=["tight", "experts"],
 )
 def test_no_plan_that_was_left_out_is_faster_than_the_best(model, only, limit):
-    """Simulate all plans of a small space: the search that simulates few finds the same one."""
+    """Simulate all plans of a small space: the search, which simulates few, finds the same best plan."""
     request = replace(
         REQUEST,
         model=model,
@@ -234,7 +234,7 @@ def test_a_long_step_is_that_of_its_whole_simulation(tp, pp, micro_batches, sche
     assert "id" in whole
     rounds = simulated_step(setting, long=0)
     assert "id" not in rounds
-    # A round that takes half a ns more than whole ones adds sums that alternate by 1 ns.
+    # A round that takes half a ns more than whole ns adds sums that alternate by 1 ns.
     sums = {name: abs(rounds.pop(name) - whole[name]) for name in ("comm_ns", "overlap_ns")}
     assert max(sums.values()) <= micro_batches // 8
     assert {name: rounds[name] for name in rounds} == {name: whole[name] for name in rounds}
@@ -390,7 +390,7 @@ def test_the_command_keeps_the_best_as_a_run(tmp_path):
     study = Study.open(folder)
     assert study.run_info().makespan_ns == told["plans"][0]["step_ns"]
     name = next(iter(study.sweeps_dir.glob("plans-*"))).name
-    points = read_sweep(study, name).points  # of plans that take the same, any may be the first
+    points = read_sweep(study, name).points  # of plans with equal times, any may be the first
     assert study.run_info().id in set(points["id"][points["makespan_ns"] == points["makespan_ns"].min()])
     assert sweep_experiment(study, name, study.run_info().id).backend == "analytical-unaware"
     assert len(told["plans"]) == 3
@@ -406,7 +406,7 @@ def test_the_command_of_a_row_predicts_that_row():
 
 
 def test_command_of_a_row_states_no_sharding():
-    """Software that shards the optimizer by itself does so unless told otherwise."""
+    """Software that shards the optimizer by default does so unless an option disables it."""
     only = ["--chip", "h100", "--zero", "0", "--micro-batch", "1", "--recompute", "none", "--simulate", "1"]
     answer = search("--model", "mpt-125m", "--gpus", "8", *only, "--format", "json", "--rows", "1")
     (row,) = json.loads(answer.stdout[answer.stdout.index("{") :])["plans"]
@@ -422,7 +422,7 @@ def test_search_prints_omitted_plans():
 
 
 def test_commands_name_the_files_of_the_search(tmp_path):
-    """A chip's or a model's name is not that of its file, and may be that of another one."""
+    """The name of a chip or model differs from its file's name, and may be the file name of another."""
     chip, plan = tmp_path / "ours.yml", tmp_path / "best.yml"
     save_chip(find_chip("a100-40"), chip)
     given = ["--model", "mpt-125m", "--chip", str(chip), "--network", "dgx-a100-8", "--tp", "1", "--pp", "1"]

@@ -1,4 +1,4 @@
-"""Experiments and the traces they are made of: the critical path, memory, and every trace at hand."""
+"""Experiments and their traces: the critical path, memory, and all available traces."""
 
 import gzip
 import json
@@ -168,7 +168,7 @@ def test_backend_names_are_checked():
         get_backend("analytical-awre")
 
 
-# A simulation or a table that would not fit is refused before it begins, with what it would need.
+# Simulations or tables that would not fit into memory are refused first, with the required size.
 
 NETWORK = NetworkConfig(("Switch",), (4,), (100.0,), (500.0,))
 
@@ -224,7 +224,7 @@ def test_a_limit_that_is_none_is_refused(study, monkeypatch, text):
         simulate(study.workload_prefix(), "default", NETWORK)
 
 
-# Every trace that is at hand is converted and runs on the default system.
+# Every available trace is converted and runs on the default system.
 
 CPU_SETS = (
     "mlp_2",
@@ -274,7 +274,7 @@ def test_eight_ranks_of_dlrm_run(shared, tmp_path):
         ends(workload, backend)
 
 
-# Traces where a study goes: read, kept by their content, found again, and refused by name.
+# Traces in place of a study: read, cached by content, found again, and refused by name.
 
 
 @pytest.fixture(autouse=True)
@@ -298,7 +298,7 @@ def ranks(data_dir, tmp_path):
 
 
 def converted_ranks(paths):
-    """Return the study of *paths*, and how many ranks were converted for it."""
+    """Return the study of *paths*, and the number of ranks converted for it."""
     done = []
     study = study_of_traces(paths, lambda number, _of: done.append(number))
     return study, max(done, default=0)
@@ -328,7 +328,7 @@ def test_another_content_is_another_study(trace, tmp_path):
 
 def test_the_files_of_a_job_and_their_folder_are_the_same_study(ranks):
     by_name = study_of_traces(sorted(ranks.iterdir()))
-    assert by_name.run_info().num_ranks == 8  # the two stand for the others
+    assert by_name.run_info().num_ranks == 8  # the two represent the others
     assert study_of_traces([ranks]).path == by_name.path
     one, _ = converted_ranks([ranks / "kineto_1.json.gz"])
     assert one.path != by_name.path

@@ -1,4 +1,4 @@
-"""Studies as folders: their parts, their tables, at another place, and of version 0.1.0."""
+"""Studies as folders: their parts and tables, moved studies, and studies of version 0.1.0."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_of_a_study_the_newest_capture_is_collected(tmp_path, data_dir):
     }
 
 
-# A study that is moved, renamed or copied goes on as if nothing had happened, whatever is in it.
+# A study that is moved, renamed or copied keeps working, with any content.
 
 OVER = {"network.latency": [1, 2, 3]}
 
@@ -132,7 +132,7 @@ def experiment(study, latency, system="default"):
 
 def until(store, done, resume=False):
     def look():
-        # A process whose study went away under it may be noticed only after a while.
+        # A process may detect only after a while that its study was moved.
         if resume:
             store.resume()
         return done(store.jobs())
@@ -143,7 +143,7 @@ def until(store, done, resume=False):
 
 @pytest.fixture(scope="module")
 def used(tmp_path_factory):
-    """A study that was worked with: runs, notes, a sweep, jobs that are done, waiting, and cut off."""
+    """A used study: runs, notes, a sweep, jobs that are finished, waiting, and interrupted."""
     home = tmp_path_factory.mktemp("home-of-the-study")
     study = Study.create(home / "study")
     ranks = [[comp(0, 500), coll(1, 1 << 20, (0,)), comp(2, 20, (1,))]] * 2
@@ -224,7 +224,7 @@ def test_moving_a_study_during_a_job_is_harmless(used, tmp_path):
     assert not list((moved.path / "runs").glob(".*"))
 
 
-# A study that version 0.1.0 wrote opens, and answers as it did.
+# A study of version 0.1.0 opens, and gives the same results.
 
 MAKESPANS = {
     "6125dec0ca488110": 6_737_297,
@@ -234,7 +234,7 @@ MAKESPANS = {
     "ce538d76edbca7ba": 6_160_088,
     "dd5353830f5ba8b8": 6_206_351,
 }
-PACKETS = "53a22d65de53dfef"  # of the backend that was called ns3 then
+PACKETS = "53a22d65de53dfef"  # of the backend that was then called ns3
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ def test_every_run_is_there_with_its_critical_path(study):
 
 @pytest.mark.parametrize("run", MAKESPANS)
 def test_every_run_simulated_again_takes_as_long(study, run):
-    """It is another run: since 0.3 host work and idle time are kinds of their own, which programs say."""
+    """It is a different run: since 0.3, programs have separate kinds for host work and idle time."""
     experiment = study.experiment(run)
     result = get_backend(experiment.backend).run(experiment)
     assert result.makespan_ns == MAKESPANS[run]
@@ -308,7 +308,7 @@ def test_its_sweep_is_listed_and_its_kept_point_is_known(study):
 def test_its_traces_convert_to_the_graphs_it_has(study):
     (trace_set,) = study.trace_set_dirs()
     experiment = prepare(convert(trace_set), "default", "cpu-cluster-2", semantics="trace")
-    # 2 ns less than 0.1 had, which read decimal times as doubles.
+    # 2 ns less than in 0.1, which read decimal times as doubles.
     assert get_backend("analytical-unaware").run(experiment).makespan_ns == 6_206_349
 
 

@@ -1,4 +1,4 @@
-"""What people keep in a study: labels, notes, networks, and the workspace of several studies."""
+"""Labels, notes and networks in a study, and the workspace of several studies."""
 
 import fcntl
 import json
@@ -165,7 +165,7 @@ def test_leftover_of_a_deletion_that_died_is_no_run(study):
     assert not list((study.path / "runs").iterdir())
 
 
-# Notes on a run's timeline are kept beside the result, whole or not at all.
+# Notes on a run's timeline are stored with the result, completely or not at all.
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_notes_are_sorted_by_time(noted, made):
 
 
 def test_one_process_at_a_time_changes_notes(noted, made, monkeypatch):
-    """Each reads the notes and writes them with its own, so that another one's would be lost in between."""
+    """Each writer reads and rewrites the notes, so a concurrent note would be lost without a lock."""
     written = []
 
     def write(file, _text):
@@ -264,7 +264,7 @@ def test_a_damaged_file_is_named(noted, made, content):
     assert file.read_text(encoding="utf-8") == content
 
 
-# Network files that a study keeps: what is taken, what it becomes, and what is refused.
+# Network files in a study: accepted files, their results, and refused files.
 
 SAMPLES = Path(__file__).parents[1] / "data" / "runner" / "infragraph"
 PLAIN = {"topology": ["Switch"], "npus_count": [4], "bandwidth": [10.0], "latency": [500.0]}
@@ -334,7 +334,7 @@ def test_only_files_of_the_study_are_read(study, tmp_path):
         read_network_file(study, "mien.yml")
 
 
-# Several studies at once: found, told apart, described and made.
+# Several studies at once: found, distinguished, described and created.
 
 
 @pytest.fixture

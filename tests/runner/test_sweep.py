@@ -1,4 +1,4 @@
-"""Sweeps: what points mean, that each is simulated once, and that failures are rows."""
+"""Sweeps: the settings of points, points simulated only once, and failures as rows."""
 
 import contextlib
 import errno
@@ -270,7 +270,7 @@ def test_a_sweep_is_resumed_and_never_repeats(study, monkeypatch):
 
 
 def _counted(run, experiment, progress, asked):
-    if experiment.detail is Detail.TOTALS:  # and not the best points, which the study keeps whole
+    if experiment.detail is Detail.TOTALS:  # and not the best points, which the study stores completely
         asked.append(experiment.content_hash)
     return run(experiment, progress)
 
@@ -464,7 +464,7 @@ class TestProcesses:
             run_grid(study, workers=2)
 
     def test_a_point_that_kills_its_process_twice_is_a_row(self, study, tmp_path, monkeypatch):
-        # The first process works; every later one is none at all.
+        # The first process works; all later ones fail to start.
         launcher = tmp_path / "python"
         used = tmp_path / "used"
         launcher.write_text(f'#!/bin/sh\n[ -e {used} ] && exit 3\ntouch {used}\nexec {sys.executable} "$@"\n')
@@ -516,7 +516,7 @@ def test_a_worker_without_its_parent_ends_before_it_has_imported_everything():
 
 
 def _workers(study):
-    """Return the processes of this study's sweep: those that print into its log."""
+    """Return the processes of this study's sweep, identified by their log."""
     found = []
     for entry in os.listdir("/proc"):
         try:

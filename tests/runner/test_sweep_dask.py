@@ -36,10 +36,10 @@ def axes(points):
 
 
 class Killer:
-    """Kills a worker of *cluster* once *enough* is done: one that has worked.
+    """Kills a worker of *cluster* that has worked, once *enough* points are done.
 
-    It takes answers with it that are known to be there, but not fetched yet, and the other, which sleeps,
-    cannot give them at once.
+    The worker's results are known to the scheduler, but not fetched yet, and the other worker, which sleeps,
+    cannot compute them at once.
     """
 
     def __init__(self, cluster, enough):
@@ -150,7 +150,7 @@ OVER = {"network.latency": [1, 2, 3, 4]}
 SLURM = "jobqueue: {slurm: {cores: 1, memory: 1GB, interface: lo, walltime: '00:10:00', log-directory: LOGS}}"
 
 
-# What SLURM's commands do, on this machine: a job is a process group, its script is copied.
+# SLURM's commands on this machine: a job is a process group, and its script is copied.
 SBATCH = """#!/bin/sh
 [ -n "$REFUSE" ] && { echo "sbatch: error: invalid partition specified: $REFUSE" >&2; exit 1; }
 cp "$1" "$0.$$.job"
@@ -201,7 +201,7 @@ def test_jobs_that_are_refused_end_the_sweep_with_the_reason(sweep_batch_study, 
     with pytest.raises(BackendError, match="invalid partition specified: gpu"):
         run_sweep(sweep_batch_study, OVER, network="ring-2", cluster=str(slurm))
     assert "Traceback" not in caplog.text
-    gc.collect()  # what was left open would complain
+    gc.collect()  # unclosed files would cause warnings
 
 
 # It leaves its processes and their pipes to the garbage collector.

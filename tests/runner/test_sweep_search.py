@@ -1,4 +1,4 @@
-"""Sweeps for what is best: searches, costs, answers, and the command."""
+"""Sweeps for the best point: searches, costs, results, and the command."""
 
 import json
 import sys
@@ -145,7 +145,7 @@ def test_the_command_searches(study, optuna, capsys):
         assert command_line.run("sweep", study.path, "--network", "ring-8", *axes, *wrong) == 2
 
 
-# Sweeps for least cost, by prices that are given.
+# Sweeps for the lowest cost, with given prices.
 
 HOUR_NS = 3_600_000_000_000
 OVER = {"network": ["ring-2", "ring-8"], "network.bandwidth": [10, 100]}
@@ -257,7 +257,7 @@ def test_showing_and_sweeping_at_once_is_refused(sweep_cost_study, capfd):
     assert (code, "only --show NAME" in capfd.readouterr().err) == (2, True)
 
 
-# What the points of a sweep answer.
+# Results of the points of a sweep.
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +297,7 @@ def test_step_is_set_against_what_costs_something(sweep_answers_points):
 
 
 def test_a_front_compares_clusters_per_captured_step():
-    # A step on more ranks does more work: the small cluster has the shortest step, and the dearest work.
+    # A step on more ranks does more work: the small cluster has the shortest step, but the highest cost.
     sizes = {"ranks": [8, 16, 32, 4], "captured_steps": [4.0, 8.0, 16.0, pd.NA]}
     points = pd.DataFrame({**sizes, "makespan_ns": [100, 101, 150, 90], "cost": [8.0, 12.0, 48.0, 1.0]})
     points = points.astype({"captured_steps": "Float64", "cost": "Float64"})

@@ -1,4 +1,4 @@
-"""What could be different: a step with something changed, and how much later nodes could end."""
+"""What-ifs: a step with a change, and the slack of nodes."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_every_target_of_a_path_can_be_simulated():
         assert simulate_faster(asked, target, 1.0) == path.makespan_ns
 
 
-# How much later nodes could end.
+# The slack of nodes.
 
 LANES = 3
 

@@ -1,4 +1,4 @@
-"""A training job on paper: 1F1B pipelines of data-parallel replicas, logged operation by operation."""
+"""A synthetic training job: 1F1B pipelines of data-parallel replicas, logged by operation."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def none(*_: int) -> float:
 
 @dataclass
 class TrainingJob:
-    """How a job runs: all times in seconds, factors by (step, replica, stage, micro-batch).
+    """The parameters of a job: times in seconds, factors by (step, replica, stage, micro-batch).
 
     *compute*, *link* (by the lower stage) and *reduce* multiply computations, messages and the reduction of
     gradients; *late* is added before the first operation of a step and *pause* before backward computations.
-    A receive is posted when the one before has been used or, if receives *block*, once its worker needs it.
+    A receive is posted when the previous one has been used or, if receives *block*, once its worker needs it.
     """
 
     replicas: int = 2
@@ -55,7 +55,7 @@ class TrainingJob:
         return pd.concat([_Step(self, step, random).run() for step in range(self.steps)], ignore_index=True)
 
     def write(self, path: Path) -> Path:
-        """Write the table to *path*, as Parquet or, by its name, CSV."""
+        """Write the table to *path*, as Parquet or, depending on the suffix, as CSV."""
         table = self.table()
         if path.suffix == ".csv":
             table.to_csv(path, index=False)
@@ -146,7 +146,7 @@ class _Step:
     def meet(
         self, kind: str, ready: dict[Place, float], group: Callable[[Place], int], factor: Factor = one
     ) -> dict[Place, float]:
-        """Run a collective of those with the same *group*, from when the last is ready."""
+        """Run a collective of the workers of one *group*, from when the last one is ready."""
         ends = {}
         for place, start in ready.items():
             members = [other for other in ready if group(other) == group(place)]

@@ -85,11 +85,11 @@ def check_path(path):
 
 @dataclass(frozen=True)
 class Prices:
-    """What the operators and messages of a generated step take."""
+    """The times of the operators and messages of a generated step."""
 
     host_ns: float = 0.0
     step_ns: float = 0.0
-    unit_ns: float = 0.001  # of an operation, and of a byte that an operator moves
+    unit_ns: float = 0.001  # per operation, and per byte that an operator moves
     begin_ns: float = 5.0
     byte_ns: float = 0.0  # of a message
 

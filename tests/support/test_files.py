@@ -1,4 +1,4 @@
-"""Files and folders appear whole or not at all, whatever happens meanwhile."""
+"""Files and folders appear completely or not at all, whatever happens in the meantime."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ KILLED = """
 
 
 def killed_in(folder: Path) -> int:
-    """Return the number of a process that died in the middle of a file and of a folder."""
+    """Return the id of a process that died while it wrote a file and a folder."""
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(KILLED)], cwd=folder)
     assert process.wait() == -signal.SIGKILL
     return process.pid
@@ -276,7 +276,7 @@ def test_new_folder_removes_leftovers_of_dead_processes(tmp_path):
 
 
 def test_rewriting_a_file_removes_leftovers(tmp_path):
-    """And nothing of a process that is at it, nor of another name: the folder may be anyone's."""
+    """Files of running processes and of other names are kept: the folder may have other users."""
     killed_in(tmp_path)
     with new_file(tmp_path / "file") as being_written:
         being_written.write_text("of a running job")

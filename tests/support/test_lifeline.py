@@ -18,12 +18,12 @@ PATIENCE_S = 300
 # Starts a program, which holds standard output open, and is killed when the code says so.
 ASKER = "import os, sys; from chakrascope.support import Lifeline; line = Lifeline(); start = line.start;"
 FOREVER = ["sh", "-c", "sleep 600"]
-# Leaves a process in a session of its own, without a parent.
+# Leaves a process in a separate session, without a parent.
 ORPHAN = ["sh", "-c", "(setsid sh -c 'echo $$; exec sleep 600' &); sleep 600"]
 
 
 def ends_with_its_program(code: str, lines: int = 0) -> None:
-    """Run *code*, kill it after so many *lines*, and wait for the end of all that hold its output."""
+    """Run *code*, kill it after a number of *lines*, and wait until all holders of its output have ended."""
     asker = subprocess.Popen([sys.executable, "-c", ASKER + code], stdout=subprocess.PIPE)
     try:
         assert asker.stdout is not None
@@ -81,7 +81,7 @@ def test_signals_reach_the_program_alone():
         with closing(Lifeline()) as lifeline, lifeline.start(program, stdout=subprocess.PIPE) as running:
             assert running.stdout is not None
             assert running.stdout.readline() == b"ready\n"
-            running.send_signal(signal.SIGTERM)  # the terminal's: the program gets its own
+            running.send_signal(signal.SIGTERM)  # the terminal's: the program gets a separate one
             running.send_signal(signal.SIGINT)
             lifeline.send(signal.SIGTERM)
             assert running.wait(PATIENCE_S) == status
@@ -98,8 +98,8 @@ def test_ignored_signals_stay_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
-# Starts a process that outlives it, as the process of a job does, says which, and works on.
-# Processes that tests start end with the tests.
+# Starts a process that outlives it, as a job's process does, prints its id, and continues. Processes that
+# tests start end with the tests.
 
 TEST = """
 import subprocess, sys, time

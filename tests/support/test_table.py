@@ -1,4 +1,4 @@
-"""Tables and their columns: what is written, read, compared and refused."""
+"""Tables and their columns: writing, reading, comparison and errors."""
 
 from __future__ import annotations
 
@@ -298,18 +298,18 @@ def test_texts_and_a_note_are_read_as_they_were_written(tmp_path):
     assert file.note == "made of b"
     read = file.read()
     assert read["name"].tolist() == columns["name"].tolist()
-    assert read["name"][0] is read["name"][3]  # each text is in memory once
+    assert read["name"][0] is read["name"][3]  # each string is in memory once
     assert read["time_ns"].tolist() == [0, 1, 2, 3]
 
 
-# Columns of texts read as arrays of texts, however the texts are numbered.
+# Columns of strings are read as arrays of strings, however the strings are numbered.
 
 words = st.lists(st.sampled_from(["", "a", "b", "cc"]), max_size=8)
 
 
 @st.composite
 def columns(draw):
-    """Return a column and its texts; some texts may be unused, or stand twice."""
+    """Return a column and its strings; some strings may be unused or duplicate."""
     texts = [*draw(words), "", "a"]
     numbers = draw(st.lists(st.integers(0, len(texts) - 1), max_size=12))
     return TextColumn(np.array(numbers, np.int32), texts), [texts[number] for number in numbers]

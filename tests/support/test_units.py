@@ -1,4 +1,4 @@
-"""Texts and quantities as people read and write them."""
+"""Text and quantities as people read and write them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from chakrascope.support import (
     visible,
 )
 
-# The viewer's scripts are held to the same table, see tests/viewer/test_head.py.
+# The viewer's scripts are tested with the same table, see tests/viewer/test_head.py.
 TABLE = json.loads(Path(__file__).with_name("texts.json").read_text(encoding="utf-8"))
 
 
@@ -53,7 +53,7 @@ def test_changes_of_durations_have_signs(delta_ns, text):
 
 
 def _within_its_digits(text: str, shown: Fraction, value: float) -> bool:
-    """Return whether *value* is as far from what the *text* shows as half of its last digit, at most."""
+    """Return whether *value* differs from the *text* by at most half of its last digit."""
     number, _, _unit = text.partition(" ")
     whole, _, decimals = number.replace(",", "").partition(".")
     one = shown / Fraction(f"{whole}.{decimals or 0}") if shown else Fraction(1)
@@ -88,7 +88,7 @@ def test_printed_quantities_can_be_parsed(kind, value):
 
 
 def _bytes(text: str) -> Fraction:
-    """Return what a text of `bytes_text` shows, before it is rounded to a whole byte."""
+    """Return the value that `bytes_text` shows, before it is rounded to a whole byte."""
     number, _, unit = text.partition(" ")
     return Fraction(number.replace(",", "")) * 1024 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
 
@@ -270,7 +270,7 @@ def test_ranks_are_printed_as_ranges(ranks, text):
     assert ranks_text(ranks) == text
 
 
-# Texts of others: nothing that a terminal obeys or a spreadsheet computes.
+# Foreign text is printed without characters that control a terminal or start a formula.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Run ``trace`` as a user would, in its own process, on small scripts."""
+"""Run ``trace`` as a user would, in a separate process, on small scripts."""
 
 import contextlib
 import json
@@ -48,7 +48,7 @@ PARALLELISM = (
     "torch.distributed.tensor.parallel",
     "torch.distributed.pipelining",
 )
-# The longest of these jobs takes 20 s on two busy cores: one that takes longer than this hangs.
+# The longest of these jobs takes 20 s on two busy cores: a job that takes longer than this has hung.
 LIMIT_S = 240
 RANKS = Path(__file__).parent / "ranks.py"
 JOBS = Path(__file__).parent / "jobs"
@@ -91,7 +91,7 @@ def start_trace(tmp_path, package_path):
 
 @pytest.fixture
 def run_trace(start_trace, tmp_path):
-    """Return a function that traces a command into ``tmp_path / "out"``; it gives the finished process."""
+    """Return a function that traces a command into ``tmp_path / "out"``, and returns the process."""
 
     def run(*command, **options):
         process = start_trace(*command, **options)
@@ -141,7 +141,7 @@ def serving(folder, package_path, *modules, **settings):
             time.sleep(0.05)
         yield address
     finally:
-        os.killpg(server.pid, signal.SIGKILL)  # ranks that hang included
+        os.killpg(server.pid, signal.SIGKILL)  # including ranks that hang
         server.wait()
 
 
@@ -154,7 +154,7 @@ def rank_server(tmp_path_factory, package_path):
 
 @pytest.fixture
 def rank_command(rank_server):
-    """Return a function that gives the command to run a script, one of ``jobs/`` by name."""
+    """Return a function that returns the command for a script, a file or a name in ``jobs/``."""
 
     def command(path, *arguments, ranks=1):
         return [sys.executable, RANKS, rank_server, ranks, JOBS / path, *arguments]
@@ -164,7 +164,7 @@ def rank_command(rank_server):
 
 @pytest.fixture
 def run_ranks(run_trace, rank_command):
-    """Return a function that traces a script, one of ``jobs/`` by name, as *ranks* ranks."""
+    """Return a function that traces a script, a file or a name in ``jobs/``, as *ranks* ranks."""
 
     def run(path, *arguments, ranks=1, **options):
         return run_trace(*rank_command(path, *arguments, ranks=ranks), **options)

@@ -19,7 +19,7 @@ def serve(address, *modules):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address + ".new")
         listening.listen()
-        os.rename(address + ".new", address)  # whoever finds it can connect
+        os.rename(address + ".new", address)  # any process that finds it can connect
         while True:
             connection, _ = listening.accept()
             if os.fork() == 0:
@@ -53,7 +53,7 @@ def is_alone():
 
 
 def pose():
-    """Let this fork be the rank of its own environment, not that of the process that imported torch."""
+    """Let this fork have its own environment instead of that of the process that imported torch."""
     agent, torch = sys.modules["_chakrascope_agent"], sys.modules["torch"]
     options = agent.launch_options()
     own = options.get("fake_run") or {"rank": 0, "world": options["fake_world"]}

@@ -1,4 +1,4 @@
-"""The agent's pure parts: whose step ends a round, and which module is the outermost; without torch."""
+"""The agent's pure parts, without torch: ends of rounds of steps, and the outermost module."""
 
 import ast
 import json
@@ -85,7 +85,7 @@ def test_an_optimizer_that_steps_again_without_a_backward_pass_ends_no_step():
 
 @pytest.mark.parametrize("passes", [0, 5])
 def test_optimizers_without_backward_passes_end_steps_at_last(passes):
-    """As the script computes the gradients itself, from the first step on or later."""
+    """For example, the script computes the gradients itself, from the first step on or later."""
     order = OptimizerOrder()
     ended = [not order.repeats(1, passes) for _ in range(40)]
     assert ended[0]
@@ -103,7 +103,7 @@ def test_late_optimizer_is_distinguished():
 
 @pytest.fixture
 def torch():
-    """Return what the counter needs of torch."""
+    """Return the parts of torch that the counter needs."""
 
     class Module:
         def __init__(self, *children, state=True):
@@ -129,7 +129,7 @@ def torch():
 
 @pytest.fixture
 def counted(torch):
-    """Return a counter that has started, and the list it adds an entry to at each step."""
+    """Return a started counter, and the list to which it adds an entry at each step."""
     steps = []
     counter = ForwardCounter(torch, lambda: steps.append(len(steps)), list)
     counter.start()
@@ -148,7 +148,7 @@ def test_the_first_module_called_twice_from_outside_counts(torch, counted):
 
 def test_a_loss_that_cannot_be_hashed_runs_as_usual(torch, counted):
     class Loss(torch.nn.Module):
-        __hash__ = None  # as a dataclass has it
+        __hash__ = None  # as in a dataclass
 
     _, steps = counted
     assert [Loss()(0) for _ in range(3)] == [1, 1, 1]
@@ -269,7 +269,7 @@ def test_an_interrupt_while_the_process_ends_does_not_cost_the_capture():
 
 
 def test_an_optimizer_created_anew_replaces_the_deleted_one():
-    """A second optimizer of other parameters, or beside the first one, has its own number."""
+    """A second optimizer for other parameters, or next to the first one, has a separate number."""
     import torch
 
     layers, owners = [torch.nn.Linear(4, 4) for _ in range(2)], Owners()

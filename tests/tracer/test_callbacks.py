@@ -1,4 +1,4 @@
-"""The trainers of Hugging Face and Lightning, the real ones, as they are and with our callbacks."""
+"""The real trainers of Hugging Face and Lightning, with and without our callbacks."""
 
 import pickle
 import sys
@@ -57,7 +57,8 @@ def test_an_unmodified_trainer_on_two_ranks_becomes_a_graph(tmp_path, run_ranks,
     ("job", "numbers", "notes"),
     [
         (["hugging_face.py", "profiled"], [3, 4], ["its own profile of steps 2-4 is used"]),
-        # Its profiler ends in the middle of a step, after its third batch: ours follows, one step later.
+        # The trainer's profiler stops in the middle of a step, after its third batch; our capture begins one
+        # step later.
         (["lightning_module.py", "2", "", "-1", "pytorch"], [7, 8], []),
     ],
 )

@@ -1,4 +1,4 @@
-"""What goes wrong with a user's command or folder: the messages, the exit codes, what is kept."""
+"""Failures of a user's command or folder: messages, exit codes, and kept files."""
 
 import signal
 import sys

@@ -103,10 +103,10 @@ def test_no_standard_error_no_environment_another_folder_and_a_sitecustomize_are
     done = run_trace("sh", "-c", f"echo typed | {sys.executable} {path} 2>&-", warmup=2, steps=2)
     assert done.returncode == 0
     assert done.stdout.endswith("own sitecustomize\ntyped\n hidden True\n")
-    convert(tmp_path / "out")  # what torch says to standard error is not in the files
+    convert(tmp_path / "out")  # torch's output on standard error is not in the files
 
 
-# Captures that begin with the first step, or with the script, and scripts of few steps or none.
+# Captures that begin with the first step or with the script, and scripts with few steps or none.
 
 
 TWO_OPTIMIZERS = """
@@ -266,7 +266,7 @@ def test_a_function_that_differentiates_is_marked_with_its_calls():
     assert all("penalty (" in name for name in calls)
 
 
-# A script that profiles itself keeps its profile whole, and the capture takes the same one.
+# A script that profiles itself keeps its complete profile, and the capture contains the same one.
 
 
 WHOLE_RUN = """
@@ -498,7 +498,7 @@ def test_what_a_sampler_draws_is_marked():
 
 @pytest.mark.parametrize("is_reentrant", [False, True])
 def test_what_checkpointing_computes_a_second_time_is_marked(monkeypatch, is_reentrant):
-    """The range holds the repeated forward pass, and nothing of the backward pass, reentrant or not."""
+    """The range contains the repeated forward pass, but not the backward pass, reentrant or not."""
     import torch
     from torch.utils import checkpoint as module
 

@@ -1,4 +1,4 @@
-"""What the agent observes beside the traces: each step of the run, stacks, loaders, collections."""
+"""Observations of the agent other than traces: all steps, stacks, loaders, collections."""
 
 import copy
 import gc
@@ -46,7 +46,7 @@ for step, batch in enumerate(DataLoader(Images(), 8, num_workers=WORKERS)):
         checkpoint()
 """
 
-# The collector, whose callbacks release the interpreter lock, runs while frames are sampled that soon end.
+# The collector, whose callbacks release the GIL, runs while short-lived frames are sampled.
 COLLECTIONS = """
 import gc, random, threading, time
 from chakrascope.tracer._agent.stacks import StackSampler
@@ -72,7 +72,7 @@ assert not gc.isenabled()
 
 @pytest.fixture
 def recorder():
-    """Return a recorder that has started in this thread, with stacks."""
+    """Return a recorder that was started in this thread, with stacks."""
     recorder = EvidenceRecorder(stacks=True)
     recorder.start()
     yield recorder
@@ -91,7 +91,7 @@ def test_stacks_are_sampled_while_garbage_is_collected():
 
 
 def called_at_the_end(evidence, since_ns):
-    """Return the innermost frames of the thread that steps, most frequent first."""
+    """Return the innermost frames of the training thread, most frequent first."""
     rows = zip(*evidence.samples.columns.values(), strict=True)
     stacks = Counter(row[3] for row in rows if row[2] == 0 and row[0] >= since_ns)
     return [evidence.frames_of(stack)[0] for stack, _ in stacks.most_common()]
@@ -100,7 +100,7 @@ def called_at_the_end(evidence, since_ns):
 def test_a_capture_may_end_while_evidence_starts(monkeypatch, tmp_path):
     recorder = EvidenceRecorder(stacks=True)
 
-    def interrupted(*_):  # what the handler of a signal does
+    def interrupted(*_):  # a signal handler does this
         recorder.enter_window(False)
         assert not recorder.save(tmp_path, 0, 1)
         recorder.stop()
@@ -171,7 +171,7 @@ def test_a_call_that_keeps_the_interpreter_lock_makes_the_sampler_late(recorder,
     began, calls = time.time_ns(), set()
     while "sum" not in calls and time.time_ns() - began < 300_000_000_000:
         for _ in range(20):
-            sum(numbers)  # in C, some 10 ms, without letting go of the lock
+            sum(numbers)  # in C, some 10 ms, without releasing the GIL
         evidence = saved(recorder, tmp_path)
         calls = {frame.call for frame in called_at_the_end(evidence, began)}
     assert "sum" in calls
@@ -322,7 +322,7 @@ def test_the_quota_of_a_control_group_in_both_versions(tmp_path, files, cores):
     assert quota_cores(tmp_path) == cores
 
 
-# The reader of evidence against whole, damaged and foreign files.
+# The reader of evidence, on complete, damaged and foreign files.
 
 
 STEPS = (

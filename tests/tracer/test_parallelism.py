@@ -59,7 +59,7 @@ def test_the_collectives_of_a_parallel_job_arrive_in_its_graph(tmp_path, run_ran
 
 
 def traffic(workload):
-    """Return what each rank exchanges, in order, with whom."""
+    """Return the messages and collectives of each rank in order, with the peers."""
     columns = ["type", "comm_type", "comm_size_bytes", "comm_src", "comm_dst", "comm_tag"]
     found = []
     for graph in workload.graphs:
@@ -72,7 +72,7 @@ def traffic(workload):
 
 
 def check_stand_ins(trace_set, whole):
-    """Check that without any one of the ranks, as if killed, the job exchanges what it did."""
+    """Check that without any single rank, as if killed, the job has the same communication."""
     manifest = trace_set.path / "manifest.json"
     kept = manifest.read_bytes()
     for lost in range(trace_set.world_size):
@@ -88,7 +88,7 @@ def check_stand_ins(trace_set, whole):
     manifest.write_bytes(kept)
 
 
-# whom each rank sends to; it receives from the same
+# the peer to which each rank sends; it receives from the same peer
 PEERS = {
     ("pipeline.py", 3): [{1}, {0, 2}, {1}],
     ("pipeline.py --replicated", 4): [{1}, {0}, {3}, {2}],
@@ -102,7 +102,7 @@ def test_a_pipeline_s_messages_arrive_in_its_graphs(tmp_path, run_ranks, job, ra
     for graph, peers in zip(workload.graphs, PEERS[job, ranks], strict=True):
         nodes = graph.nodes
         sends, receives = (nodes[nodes["type"] == kind] for kind in (NodeType.COMM_SEND, NodeType.COMM_RECV))
-        # four micro-batches travel down the stages, their gradients up
+        # four micro-batches are sent down the stages, their gradients up
         assert sorted(sends["comm_dst"]) == sorted(receives["comm_src"]) == sorted([*peers] * 4)
         assert set(sends["comm_size_bytes"]) | set(receives["comm_size_bytes"]) == {2 * 16 * 4}
     if ranks == 4:
@@ -119,7 +119,7 @@ def test_compiled_model_is_not_recompiled_or_hooked(tmp_path, run_ranks):
     ]
 
 
-# Captures of two ranks or stages made larger, against captures of four; and what is refused.
+# Captures of two ranks or stages scaled up, compared with captures of four; and errors.
 
 WAITS = (EdgeKind.COMM_ISSUE, EdgeKind.COMM_WAIT, EdgeKind.STREAM_ORDER)
 
@@ -143,7 +143,7 @@ def staged(tmp_path, run_ranks):
 
 
 def communication(workload, rank):
-    """What the rank exchanges in order, with whom."""
+    """The communication of the rank, in order, with its peers."""
     nodes = workload.graph_of(rank).nodes
     nodes = nodes[nodes["comm_size_bytes"] >= 0]
     world = tuple(range(workload.num_ranks))
@@ -155,7 +155,7 @@ def communication(workload, rank):
 
 
 def operators(graph):
-    """What is computed in modules, in order; whether in place or not is the memory's affair."""
+    """The operators computed in modules, in order; in-place variants count as the same operator."""
     nodes = graph.nodes
     nodes = nodes[(nodes["module"] != "") & ((nodes["num_ops"] > 1) | (nodes["tensor_size_bytes"] > 1))]
     nodes = nodes.assign(operator=nodes["operator"].str.rstrip("_"))
@@ -163,9 +163,10 @@ def operators(graph):
 
 
 def waits(graph):
-    """Who waits for what is exchanged: each end by the operator before it, as gaps come and go.
+    """Dependencies on communication: both ends are named by the previous operator, because gaps vary.
 
-    Calls to send and receive do not count: they are cut where their wait begins, which depends on the clock.
+    Calls to send and receive do not count: they are split where their wait begins, which depends on the
+    clock.
     """
     names, seen, latest = {}, Counter(), ("start", 0)
     for node in graph.nodes.itertuples():
@@ -180,7 +181,7 @@ def waits(graph):
 
 
 def kinds_of_waits(graph):
-    """How many edges of each kind wait for what is exchanged."""
+    """The number of edges of each kind that wait for communication."""
     return Counter(kind for kind in graph.edge_columns["kind"].tolist() if kind in WAITS)
 
 
@@ -239,5 +240,5 @@ def test_replicated_stages_reduce_the_gradients_of_their_new_weights(staged):
 
 def test_a_gpipe_schedule_stays_one(staged):
     few, many = (staged(stages=2, layers=2, micro_batches=count, schedule="gpipe") for count in (2, 4))
-    # A call to receive is cut where its wait begins, so what comes before it depends on the clock.
+    # A call to receive is split where its wait begins, so its predecessor depends on the clock.
     assert_alike(with_micro_batches(few, 4), many, ends=kinds_of_waits)

@@ -1,4 +1,4 @@
-"""Scripts recorded without devices, peers or data: unmodified ones, each rank's share, what is refused."""
+"""Scripts recorded without devices, peers or data: unmodified scripts, shares of ranks, errors."""
 
 import json
 import sys
@@ -106,7 +106,7 @@ def test_tensor_parallel_ranks_count_local_work(tmp_path, record):
     # Activations of 4 x 32 x 64 in bf16, of which a tensor-parallel rank has half.
     assert 4 * 32 * 64 * 2 // 2 in sizes["all_gather", (0, 1)]
     assert set(sizes["reduce_scatter", (0, 1)]) == {4 * 32 * 64 * 2}
-    # Weights: half for the data-parallel rank, of half of each matrix for the tensor-parallel one.
+    # Weights: half for the data-parallel rank, and half of half of each matrix for the tensor-parallel one.
     block = (4 * 64 * 64 + 3 * 64 * 176) // 2 + 2 * 64
     assert sizes["all_gather", (0, 2)].count(block * 2 // 2) == 4  # two layers, forward and backward
     assert sizes["reduce_scatter", (0, 2)].count(block * 4) == 2
@@ -133,7 +133,7 @@ def test_prefetched_weights_overlap_computation(tmp_path, record):
                     pending.append(source)
         return found
 
-    # The second block's weights come while the first one computes; nothing waits for weights of later blocks.
+    # The second block's weights arrive while the first one computes; nothing waits for later blocks.
     assert not all_before(gathers[1]) & set(products)
     assert [len(all_before(product) & set(gathers)) for product in products] == [1, 1, 2, 2]
 
@@ -208,7 +208,7 @@ def test_compiled_modules_move_bytes_of_one_kernel(moved, plain, compiled):
     plain, compiled = moved[plain], moved[compiled]
     wide = 32 * 256 * 4
     for name in ("tanh", "sigmoid"):
-        # One kernel reads h once. Of its results, the product needs the last, the backward pass those two.
+        # One kernel reads h once. Of its results, the matmul needs the last, the backward pass the other two.
         assert (bytes_of(plain, name), bytes_of(compiled, name)) == (2 * wide, wide)
     assert bytes_of(compiled, "tanh_backward") < bytes_of(plain, "tanh_backward")
     assert bytes_of(compiled, "addmm") == bytes_of(plain, "addmm")
@@ -255,14 +255,14 @@ def test_unrecordable_script_gets_a_next_step(tmp_path, script, record, ending, 
     assert "\n" not in caught.value.message
 
 
-# What a script does with fake tensors is what it does for real: what it communicates, and its products.
+# With fake tensors, a script has the same communication and the same matmuls as in a real run.
 
 
 PRODUCTS = ("mm", "convolution", "attention")
 
 
 def captured_communications(workload, rank):
-    """Return what a rank sends, receives and takes part in, in order: kind, bytes, members or peers."""
+    """Return the sends, receives and collectives of a rank, in order: kind, bytes, members or peers."""
     nodes = workload.graph_of(rank).nodes
     nodes = nodes[nodes["comm_size_bytes"] >= 0]
     world = tuple(range(workload.num_ranks))
@@ -307,7 +307,7 @@ def test_no_communication_is_lost_and_none_made_up(tmp_path, run_ranks, record, 
         assert products(captured, rank)
 
 
-# One process that poses as rank 0 of many: what it records, and the graphs of all ranks made of it.
+# One process that represents rank 0 of many: its recording, and the graphs of all ranks made from it.
 
 
 DATA_PARALLEL = """
@@ -398,7 +398,7 @@ with FakeTensorMode():
 
 
 def test_no_functional_collective_of_fake_tensors_is_lost(tmp_path, script, run_trace):
-    """The process is a Python of its own, as a user's is."""
+    """The process is a separate Python, as a user's is."""
     done = run_trace(sys.executable, script("", start=TENSOR_PARALLEL), fake_world=8, warmup=2, steps=1)
     assert done.returncode == 0, done.stderr
     workload = convert(TraceSet.load(tmp_path / "out").path)

@@ -1,4 +1,4 @@
-"""The file of all steps, and the division of steps into phases, on a clock of paper."""
+"""The file of all steps, and the division of steps into phases, with a fake clock."""
 
 import gzip
 import itertools

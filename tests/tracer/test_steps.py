@@ -1,4 +1,4 @@
-"""What counts as a step: optimizers, several of them, or calls of the outermost module; which are timed."""
+"""Detection of steps: optimizers, several of them, or calls of the outermost module; timed steps."""
 
 import gzip
 import json

@@ -66,7 +66,7 @@ def check_ranges(trace_set):
     assert {event["name"].split(" ", 1)[1] for event in modules} == names
     events.sort(key=lambda event: event["ts"])
     second = next(event for event in events if event["name"] == "ProfilerStep#3")
-    assert all(event["ts"] < second["ts"] for event in modules)  # what is timed costs no more than profiling
+    assert all(event["ts"] < second["ts"] for event in modules)  # timed steps cost no more than profiled ones
     (converted,) = {frozenset(graph.nodes["module"]) for graph in convert(trace_set.path, step=3).graphs}
     assert converted == {"", "0", "1", "2"}
     step, optimizer = (
@@ -117,7 +117,7 @@ train(40, at_step)
     trace_set = TraceSet.load(tmp_path / "out")
     assert any("rank 1 died" in reason for reason in trace_set.reasons)
     assert [rank.device_trace for rank in trace_set.ranks] == [None, None]
-    assert read(trace_set, 0, "evidence")["sampling"]["samples"] == 0  # no stacks, whatever they cost
+    assert read(trace_set, 0, "evidence")["sampling"]["samples"] == 0  # no stacks, regardless of their cost
     found = find_stragglers(recorded_operations(trace_set))
     # How many steps were written before the end, and which other causes there are, depends on the machine.
     assert set(found.layout.steps) >= set(range(2, 7))
@@ -206,7 +206,7 @@ def test_two_ranks_measure_every_collective_of_gloo(tmp_path, script, run_ranks_
     assert min(transfer.transfer_ns for transfer in transfers) > 0
 
 
-# Causes planted into a training script are named by `profile`, at their line, with what they cost.
+# `profile` names causes planted into a training script, with their line and their cost.
 
 SCRIPT = """
 import json, sys, time
@@ -231,11 +231,11 @@ LINE = 8
 
 @pytest.fixture
 def advice(tmp_path, capsys, rank_command):
-    """Return a function that profiles the script that sleeps in *called* at *every* so many steps.
+    """Return a function that profiles the script, which sleeps in *called* at *every* n-th step.
 
-    The *command* runs the script, by default from the server of ranks, which starts faster. It gives the
-    advice by cause, and what the sleep costs each step on average. On busy cores `descheduled` may be worth
-    more.
+    The *command* runs the script, by default from the server of ranks, which starts faster. The function
+    returns the advice by cause, and the mean time of the sleep per step. On busy cores, `descheduled` may
+    gain more.
     """
 
     def profiled(called, every, seconds, *command):
@@ -264,5 +264,5 @@ def test_sleep_in_each_step_is_named_with_its_gain(advice):
 def test_checkpoint_every_third_step_is_named_with_its_gain(advice):
     found, cost_ns = advice("save_checkpoint", 3, 0.4, sys.executable, "train.py")
     assert f"save_checkpoint (train.py:{LINE})" in found["checkpoint"]["what"]
-    # On busy cores the step shown may be one of those with a checkpoint; else the gain is a mean over all.
+    # On busy cores, the shown step may be one with a checkpoint; otherwise the gain is a mean over all steps.
     assert cost_ns / 2 < found["checkpoint"]["gain_ns"] < 2 * 3 * cost_ns

@@ -1,4 +1,4 @@
-"""One study, one server for it, and one browser, shared by all tests: none of them changes a run."""
+"""One study, one server and one browser, shared by all tests, which do not change its runs."""
 
 import logging
 import threading
@@ -11,7 +11,7 @@ from werkzeug.exceptions import NotFound
 from chakrascope.viewer import StudyView
 from chakrascope.viewer.timeline import TimelineIndex
 
-# What shows that a page of a run is complete, by its address.
+# The element that shows that a page of a run is complete, by the page's address.
 READY = {
     "/": "#ranks-table .ag-row",
     "/critical-path": "#segments-table .ag-row",
@@ -24,7 +24,7 @@ READY = {
 
 
 def control(option):
-    """Return the CSS selector of the control that is in the address as *option*."""
+    """Return the CSS selector of the control that the address contains as *option*."""
     return f"""[id$='"option":"{option}"}}']"""
 
 
@@ -45,13 +45,13 @@ def study(made):
 
 @pytest.fixture(scope="session")
 def run(made):
-    """Return the first run, held open."""
+    """Return the first run, which stays open."""
     return StudyView(made.study).open(made.run_a)
 
 
 @pytest.fixture(scope="session")
 def simulated(made):
-    """Return the second run, held open."""
+    """Return the second run, which stays open."""
     return StudyView(made.study).open(made.run_b)
 
 
@@ -84,9 +84,9 @@ def _server():
 
 @contextmanager
 def serving(app):
-    """Serve *app* on a loopback port; the value is its address without the final slash.
+    """Serve *app* on a loopback port; yield its address without the final slash.
 
-    The next app has the same port, because browsers keep compiled scripts by address.
+    The next app uses the same port, because browsers cache compiled scripts by address.
     """
     server = _idle.pop() if _idle else _server()
     server.app = app.server
@@ -115,7 +115,7 @@ def context(browser):
 
 @pytest.fixture
 def page(context):
-    """A fresh page that must not complain, nor ask anything of another machine."""
+    """A fresh page without console errors or requests to other machines."""
     page = watched(context)
     yield page
     heard = page.complaints, page.foreign
@@ -127,7 +127,7 @@ def page(context):
 
 @contextmanager
 def tab_of(context, app):
-    """Serve *app*; the value is a page of it for :func:`visit`, whose scripts are loaded once."""
+    """Serve *app*; yield a page of it for :func:`visit`, which loads the scripts only once."""
     with serving(app) as address:
         page = _nowhere(context, address)
         yield page
@@ -143,15 +143,15 @@ def _nowhere(context, address):
 
 @pytest.fixture(scope="session")
 def tab(context, served):
-    """The page of :func:`visit`; a file whose study is another has a tab of its own."""
+    """The page of :func:`visit`; a file with a different study has a separate tab."""
     return _nowhere(context, served)
 
 
 @pytest.fixture
 def visit(tab):
-    """Go to an address as a link on a page does, without loading the scripts again, and return the page.
+    """Open an address as a link on a page does, without reloading the scripts, and return the page.
 
-    The page must not complain, nor ask anything of another machine.
+    The page must have no console errors, and send no requests to other machines.
     """
     size = tab.viewport_size
 
@@ -171,18 +171,18 @@ def visit(tab):
 
 
 def follow(page, path, search=""):
-    """Go to an address as a link on *page* does, which takes a fraction of loading it."""
+    """Open an address as a link on *page* does, which is much faster than loading it."""
     where = {"pathname": path, "search": search}
     page.evaluate("where => window.dash_clientside.set_props('url', where)", where)
 
 
-# Without a graphics card, each frame of a spinner costs processor time, which the tests beside this one need.
+# Without a GPU, each frame of a spinner costs CPU time, which concurrent tests need.
 STILL = """(() => {
   const sheet = new CSSStyleSheet();
   sheet.replaceSync("* { animation: none !important; }");
   document.adoptedStyleSheets = [sheet];
 })()"""
-# Counts the requests without an answer; waits until none is left and all charts are drawn for a few frames.
+# Counts pending requests; waits until none is left and all charts have been drawn for a few frames.
 COUNTS = """(() => {
   const ask = window.fetch;
   window.unanswered = 0;
@@ -204,7 +204,7 @@ SETTLED = """() => new Promise((resolve) => {
 
 
 def settle(page):
-    """Wait until all that *page* asked for has been answered and drawn."""
+    """Wait until all requests of *page* are answered and drawn."""
     page.evaluate(SETTLED)
 
 

@@ -1,4 +1,4 @@
-"""No page violates a rule of axe-core, in light and dark, and all is done without a mouse."""
+"""No page violates a rule of axe-core, in light and dark, and everything works without a mouse."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ PAGES = READY | {
     "/import": "#page h2:text-is('Import')",  # the page before has a heading, too
     "/nonsense": "#notice",
 }
-# What is pressed on a page that has to be asked, and what is there once it has answered.
+# Clicks on pages that need them, and elements that exist afterwards.
 ASKED = {"/diff": ("#diff-go", "#diff-paths-table .ag-row")}
 if find_spec("duckdb") is not None:
     ASKED["/query"] = ("#query-go", "#query-table .ag-row")
@@ -43,11 +43,11 @@ ONE_OPTION = f"() => {OPTIONS}.length === 1"
 UNNAMED = """() => [...document.querySelectorAll('.js-plotly-plot')].filter(
   (chart) => !chart.closest('[role=figure][aria-label]')).length"""
 KEY_MS = 40
-# The rows of a table are drawn alike.
+# All rows of a table are drawn alike.
 REPEATED = [".ag-row:nth-child(n + 4)"]
 SETTLED_MS, LOOKS = 100, 7
-# Windows wider than 1000 pixels have one layout, and colours depend on the scheme alone. The rules are those
-# whose outcome may differ from that of all rules in the first window.
+# Windows wider than 1000 pixels have one layout, and colours depend only on the scheme. These are the rules
+# whose result may differ from the result of all rules in the first window.
 WINDOWS = (
     (1280, "light", None),
     (800, "dark", ["color-contrast", "scrollable-region-focusable"]),
@@ -74,7 +74,7 @@ def tab(context, everything):
 
 
 def violations_on(page, rules=None, within="html"):
-    """Return the violations *within* a part of *page* of all *rules* or some, one line an element."""
+    """Return the violations *within* a part of *page* of all or some *rules*, one line per element."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
     asked = {"resultTypes": ["violations"], "preload": False} | ({"runOnly": rules} if rules else {})
@@ -88,12 +88,12 @@ def violations_on(page, rules=None, within="html"):
 
 
 def settled_violations(page, rules=None, within="html"):
-    """Return the violations *within* a part of *page* that stay once it is drawn."""
+    """Return the violations *within* a part of *page* that remain once the page is drawn."""
     # Tables that are still being drawn have no headings yet.
     page.wait_for_function(HEADED)
     found = violations_on(page, rules, within)
     for look in range(LOOKS):
-        # What is seen in the midst of a redraw goes away; a violation stays.
+        # Violations during a redraw disappear; real violations stay.
         if found:
             page.wait_for_timeout(SETTLED_MS * 2**look)
             found = violations_on(page, rules, within)
@@ -112,19 +112,19 @@ def violations_of(page, name):
         # The frame around the page has the same colours everywhere.
         if found := settled_violations(page, rules, "html" if rules is None or name == "/" else "#page"):
             violations[f"{name} at {width}, {scheme}"] = found
-    # A chart says in words what it shows.
+    # A chart has a text alternative.
     assert page.evaluate(UNNAMED) == 0, name
     return violations
 
 
 def check_frame(page, path):
-    """Check the title of a page, that it runs no name as markup, and that it gives its files."""
+    """Check that a page has a title, escapes names, and offers its files."""
     assert page.title() == f"{TITLES[path]} · run-b · study · Chakrascope"
     assert page.locator("html").get_attribute("lang") == "en"
     assert page.locator('[data-title^="Share"]').count() == 0
     assert page.locator("img[src='x']").count() == 0
     loaded = page.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)")
-    assert not [name for name in loaded if name.endswith("/plotly.min.js")]  # three times of what charts need
+    assert not [name for name in loaded if name.endswith("/plotly.min.js")]  # three times the time of charts
     links = page.locator(".exports a").evaluate_all("links => links.map(link => link.href)")
     assert links or path == "/timeline"
     for link in links:
@@ -150,7 +150,7 @@ def test_no_page_has_a_violation(visit, everything):
     assert violations == {}
 
 
-# What a study without a workload says on some pages.
+# The text of some pages for a study without a workload.
 NEXT_STEPS = {
     "": "chakrascope trace -o STUDY",
     "runs": "chakrascope trace",

@@ -91,7 +91,7 @@ def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(pair, page
     with serving(create_app(study)) as address:
         page.goto(f"{address}/compare?run={base}&against={other}")
         check_settings_and_reasons()
-        # What each setting adds is simulated with progress, and can be cancelled.
+        # The contribution of each setting is simulated with progress, and can be cancelled.
         with monkeypatch.context() as patch:
             patch.setattr(page_compare, "difference_of_runs", slow)
             page.locator("#causes-go").click()
@@ -108,7 +108,7 @@ def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(pair, page
         delta = duration_text(_makespan(study, other) - _makespan(study, base))
         answer = ["\n".join(["backend", *BACKENDS, f"+{delta}", f"+{delta}"])]
         assert added.all_inner_texts() == answer
-        # The address has the answer, and dark pages say the same.
+        # The address contains the result, and dark pages show the same text.
         page.wait_for_url(f"**why={other}*")
         page.emulate_media(color_scheme="dark")
         page.reload()
@@ -116,7 +116,7 @@ def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(pair, page
         added.first.wait_for()
         assert added.all_inner_texts() == answer
         check_settings_and_reasons()
-        # The charts above the table push it down as they come, so that a click may miss it.
+        # The charts above the table move it down while they load, so a click may miss it.
         row = page.locator("#node-differences-table .ag-row[row-index='0'] [col-id='name']")
         while not re.search(r"rank=\d&node=\d+&against=", page.url):
             row.click()
@@ -165,7 +165,7 @@ def test_inaccurate_simulation_names_the_difference(tmp_path):
     assert _summary._deviation(view.open(measured), "light") is None
 
 
-# The Diff page in a real browser: what is chosen is in the address, and nothing leaves this machine.
+# The Diff page in a real browser: the address contains the selection, and no request leaves the machine.
 
 
 @pytest.mark.browser
@@ -216,7 +216,7 @@ def test_reading_is_shown_while_it_lasts_and_cancelled(page, made, monkeypatch):
         return real(*arguments, progress=progress, ranks=ranks, **more)
 
     monkeypatch.setattr(_sides, "side_of", slow)
-    # Served anew, so that nothing is known of the sides from before.
+    # A new server, so that nothing of the sides is cached.
     with serving(create_app(made.study)) as address:
         page.goto(f"{address}/diff?before=%40{made.run_b}&after=%40{made.run_a}&by=phase")
         page.wait_for_selector("#diff-text:has-text('Before: 1 of 4 steps read')")
@@ -230,7 +230,7 @@ def test_reading_is_shown_while_it_lasts_and_cancelled(page, made, monkeypatch):
         page.wait_for_selector("#diff-headline:has-text('The step takes')")
 
 
-# Questions asked on the Critical path page.
+# What-ifs of the Critical path page.
 
 
 @pytest.mark.browser
@@ -319,7 +319,7 @@ def test_a_selected_point_opens_the_timeline(bert, page):
         page.wait_for_selector("#timeline[data-slices]")
 
 
-# The Stragglers page: who makes which recorded step slow, and what that step looked like.
+# The Stragglers page: the straggler of each recorded step, and the operations of this step.
 
 
 @pytest.fixture(scope="module")

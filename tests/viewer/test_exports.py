@@ -1,4 +1,4 @@
-"""What leaves the viewer: exports, the report, and the figures of the summary."""
+"""Output of the viewer: exports, the report, and the figures of the summary."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from chakrascope.viewer.pages._parts import column, table_card, text_column
 from chakrascope.viewer.report import _pictures as report_pictures
 from chakrascope.viewer.report import report_html
 
-PATIENCE_S = 300  # only a fault takes as long
+PATIENCE_S = 300  # only a fault takes this long
 
 
 class Slow:
-    """A table that takes until it is let go; counts how often it is made, and how often at once."""
+    """A table that blocks until it is released; counts its calls, and its concurrent calls."""
 
     def __init__(self, rows: int = 3) -> None:
         self.go, self.lock = threading.Event(), threading.Lock()
@@ -59,7 +59,7 @@ def address(study):
 
 
 def asked(address: str, path: str = "/export/nodes.csv") -> http.client.HTTPConnection:
-    """Return a connection on which *path* was asked for."""
+    """Return a connection on which *path* was requested."""
     connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
     connection.request("GET", path)
     return connection
@@ -67,7 +67,7 @@ def asked(address: str, path: str = "/export/nodes.csv") -> http.client.HTTPConn
 
 @pytest.fixture
 def slow(monkeypatch):
-    """Put a table that waits in the place of that of all nodes."""
+    """Replace the table of all nodes by a table that waits."""
     table = Slow()
     monkeypatch.setattr(_routes, "TABLES", {**_routes.TABLES, "nodes": table})
     yield table
@@ -151,7 +151,7 @@ def test_many_rows_are_the_same_in_pieces(address, slow):
 
 
 class Reader(HTMLParser):
-    """Collects what a browser would load, run or show."""
+    """Collects everything that a browser would load, run or show."""
 
     def __init__(self, text):
         super().__init__()
@@ -261,7 +261,7 @@ def test_report_opens_from_disk_without_complaint(page, made, tmp_path):
     page.foreign.clear()
 
 
-# What the Summary page names leads to where it happens.
+# Links of the Summary page lead to the cause that they name.
 
 
 @pytest.mark.browser
@@ -313,7 +313,7 @@ def test_layers_need_no_table_of_all_nodes(made, monkeypatch):
     assert "layers" in shown
 
 
-# A predicted run says on Summary how sure it is, and whether it fits.
+# For a predicted run, the Summary page shows the interval and whether the run fits in memory.
 
 SAID = {
     "step_ns": 2_000_000, "step_low_ns": 1_500_000, "step_high_ns": 2_500_000, "tokens_per_s": 12_345.6,

@@ -1,4 +1,4 @@
-"""The form of a new run: its fields, its networks and services, and what it starts."""
+"""The form of a new run: its fields, networks and services, and the runs that it starts."""
 
 import dataclasses
 import json
@@ -216,7 +216,7 @@ def test_failures_in_an_address_that_make_no_sense_are_named(failures):
     assert len(form.ignored) == 1
 
 
-# The forms New run and Sweep begin from the run on screen; their addresses do not depend on the newest.
+# The forms New run and Sweep begin with the settings of the shown run, not of the newest run.
 
 
 def run_on(study, prefix, network, backend="analytical-aware", workload="hand-made"):
@@ -376,7 +376,7 @@ def test_a_machine_is_chosen_in_the_browser(on_h100, page):
         assert not page.get_by_role("option", name="roofline-v100").count()
 
 
-# A system file of one's own fills the form New run in.
+# The form New run is filled in from a user's system file.
 
 ROWS = setup_rows(Setup.of_presets("hgx-h100-4x8", "default").dimensions)
 OWN = {
@@ -418,7 +418,7 @@ def test_a_system_file_is_chosen_in_the_browser(visit, made, tmp_path):
     page.wait_for_url("**endpoint-delay*")
 
 
-# Only the services that the user has noted can be chosen in the browser.
+# Only services in the user's configuration can be chosen in the browser.
 
 NOTED = "service://127.0.0.1:1/analytical-aware"
 
@@ -441,7 +441,7 @@ def test_an_address_cannot_name_another_host():
     assert decode_form(told, ["job"]).backends == (NOTED,)
 
 
-# The Network page of runs whose backend knows packets: without links, as ASTRA-sim's ns-3, and with them.
+# The Network page of packet-level runs: without links, as for ASTRA-sim's ns-3, and with links.
 
 
 def test_packets_are_shown_without_links(tmp_path):

@@ -62,7 +62,7 @@ def test_search_keeps_every_key_finds_modules_and_says_when_it_finds_nothing(vis
     module = page.get_by_role("group", name="Modules").get_by_role("option")
     module.filter(has_text="layers.3").wait_for()
     assert page.locator("#node-search").input_value() == "layers.3"
-    # 8 ranks run two programs: each of its nodes is there once for each, with how many others have it.
+    # 8 ranks run two programs: each node is listed once per program, with the number of equal ranks.
     nodes = page.get_by_role("group", name="Nodes").get_by_role("option").all_inner_texts()
     assert len(nodes) == len(set(nodes)) == 6
     page.keyboard.press("ArrowDown")
@@ -92,7 +92,7 @@ def test_lost_server_is_reported_and_reconnected(browser, study, made):
     page.evaluate(STATES)
     with served_at(create_app(study), port):
         page.wait_for_function("() => window.states.includes('back')")
-        # What was asked meanwhile is answered now, without a reload.
+        # A request made in the meantime is answered now, without a reload.
         page.wait_for_selector("#segments-table .ag-row")
         page.wait_for_selector("#server-state", state="hidden")
     page.context.close()
@@ -151,7 +151,7 @@ def test_every_interface_is_no_address(host):
     assert shown.strip("[]") not in {"0.0.0.0", "::", ""}
 
 
-# The graph can be read: names keep their size, nodes have their time, and more is drawn where asked for.
+# The graph is legible: names keep their size, nodes show their time, and more is drawn on request.
 
 READABLE = """() => {
   const cy = document.getElementById('graph')._cyreg.cy;
@@ -270,7 +270,7 @@ SCRIPT = Path(viewer.__file__).with_name("assets") / "02_units.js"
 
 
 def in_browser(browser, cases):
-    """Return what the script writes for each ``[function, arguments]`` of *cases*."""
+    """Return the script's text for each ``[function, arguments]`` of *cases*."""
     page = browser.new_page()
     page.add_script_tag(path=SCRIPT)
     texts = page.evaluate(
@@ -292,7 +292,7 @@ def test_the_table(browser):
 
 
 def test_any_number(browser):
-    """Numbers of all sizes, and those that are about to be rounded up."""
+    """Numbers of all sizes, and numbers just below a rounding step."""
     numbers = random.Random(1)
     values = [int(10 ** numbers.uniform(0, 15)) for _ in range(2000)]
     values += [

@@ -287,7 +287,7 @@ def test_fields_filled_from_a_preset_read_back_as_the_preset(network):
 
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory):
-    """Return a study these tests may add runs to."""
+    """Return a study to which these tests may add runs."""
     return make_study(tmp_path_factory.mktemp("jobs") / "study").study
 
 
@@ -318,7 +318,7 @@ def test_configure_run_and_open_the_result(visit):
 
 @pytest.mark.browser
 def test_form_is_in_the_address(visit):
-    """Whoever opens the link sees the same form; Back undoes a change; a preset starts over."""
+    """Every user of the link sees the same form; Back undoes a change; a preset resets the form."""
     page = visit("/new-run")
     page.wait_for_selector("#new-start:not([disabled])")
     assert "setup" not in page.url
@@ -351,7 +351,7 @@ def test_form_is_in_the_address(visit):
 
 @pytest.mark.browser
 def test_what_is_typed_is_never_changed(visit):
-    """A wrong field is marked and nothing can start; the text stays, and units are understood and told."""
+    """An invalid field is marked and no run can start; the text stays, and units are accepted and shown."""
     page = visit("/new-run")
     page.wait_for_selector("#new-start:not([disabled])")
     for field, texts in {"bandwidth": ("10 GX/s",), "size": ("",)}.items():
@@ -451,7 +451,7 @@ def test_running_job_is_cancelled_and_its_log_is_read(visit):
     page.keyboard.press("Escape")
     page.wait_for_selector("#job-log", state="hidden")
     visit("/new-run")
-    # A press counts if the list is drawn anew meanwhile and looked for at the same moment.
+    # A click counts even if the list is redrawn at the same moment.
     job.get_by_role("button", name="Cancel").evaluate(PRESS_AS_THE_LIST_IS_REPLACED)
     page.wait_for_selector(".job:has-text('endless'):has-text('Cancelled.')")
 
@@ -470,7 +470,7 @@ def test_setup_is_downloaded_as_the_files_astra_sim_reads(visit, tmp_path):
     with zipfile.ZipFile(caught.value.path()) as archive:
         assert archive.testzip() is None
         assert {"README.txt", "memory.json", "network.yml", "system.json"} <= set(archive.namelist())
-        # The setup is that of the run on screen, the newest of whichever tests were before.
+        # The setup is that of the shown run, the newest of any previous test.
         assert "workload/workload.0.et" in archive.namelist()
     command = page.locator("#new-command").inner_text()
     assert re.match(r"chakrascope run STUDY --network [\w.-]+ --system [\w.-]+ --backend", command)

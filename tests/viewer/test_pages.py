@@ -1,4 +1,4 @@
-"""The pages in a browser: what each shows is true, and in which colours."""
+"""The pages in a browser: correct content, in the right colours."""
 
 import json
 import threading
@@ -244,7 +244,7 @@ def test_the_page_says_why_there_are_no_links(simulated):
     assert "run the study on 'packet'" in str(_critical_path._breakdown(simulated, "link", "light"))
 
 
-# Small statements of the pages that were not true.
+# Statements of the pages that were once wrong.
 
 
 def text_of(component):
@@ -295,7 +295,7 @@ def test_invalid_hops_remain_in_the_field_with_an_error(run, asked):
     assert f"not '{asked}'; it shows 2." in text_of(_graph._notices(run, selection))
 
 
-# Colours that carry meaning must stay apart for everybody, and be seen on what they are drawn on.
+# Meaningful colours must be distinguishable for all users, and visible on their backgrounds.
 
 # Machado, Oliveira and Fernandes (2009), severity 1: linear RGB as seen without one sort of cone.
 VISIONS = {

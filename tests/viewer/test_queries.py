@@ -1,4 +1,4 @@
-"""What pages ask for: queries of runs, SQL, calibrations and programs."""
+"""Queries of pages: runs, SQL, calibrations and programs."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_the_ranks_that_others_stand_in_for_are_named():
 
 
 def test_few_edges_cross():
-    """Two chains beside each other stay apart, whatever the order of their ids."""
+    """Two parallel chains stay separate, regardless of the order of their ids."""
     edges = pd.DataFrame([(0, 1), (0, 2), (1, 4), (2, 3), (3, 5), (4, 6)], columns=["src", "dst"])
     near = neighbourhood(edges.assign(kind=0), 0, 5)
     found = placed_nodes(near).nodes.set_index("node_id")["row"]
@@ -223,7 +223,7 @@ def test_a_bar_of_the_path_is_of_one_rank_and_within_a_pixel(run):
 
 
 def test_table_cuts_long_text_and_keeps_numbers():
-    """Text of numbers would be sorted as text, and formatted by nothing."""
+    """Numbers as text would be sorted as text, and not be formatted."""
     table = pd.DataFrame({"text": ["x" * 400, "y"], "number": [2, 7], "cost": [0.5, 1.5]}).astype(object)
     rows = parts.records(table)
     assert [len(rows[0]["text"]), rows[1]["text"]] == [300, "y"]
@@ -286,7 +286,7 @@ def test_the_page_of_an_address_with_a_query_is_quiet(visit, made):
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-# The Network page of a run whose network was calibrated: fit, intervals, what is not known, provenance.
+# The Network page of a run with a calibrated network: fit, intervals, unknown values, provenance.
 
 LATENCY_NS, NS_PER_BYTE = 20_000, 10.0
 SIZES = [1 << power for power in range(12, 22, 2)]

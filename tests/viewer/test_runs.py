@@ -1,4 +1,4 @@
-"""Lists of studies, runs and jobs, and what is done to their entries."""
+"""Lists of studies, runs and jobs, and actions on their entries."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def test_open_runs_follow_changes(own):
 
 @pytest.fixture
 def unreplayed(tmp_path, data_dir):
-    """Return a study of a capture that was simulated, but that nobody replayed."""
+    """Return a study of a capture that was simulated, but never replayed."""
     study, replay = make_captured_study(tmp_path, data_dir)
     study.delete_run(replay)
     run_in(study, study.workload("mlp"), "cpu-cluster-8", backend="analytical-aware", workload="mlp")
@@ -180,7 +180,7 @@ def delete(page, run_id):
     page.locator("#runs-sure").click()
 
 
-# Several studies in one server: listed, described, begun, opened, and never mixed up.
+# Several studies on one server: listed, described, created, opened, and kept separate.
 
 STUDIES_HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil %2e%2e & 日本'
 
@@ -277,7 +277,7 @@ def test_study_is_begun_and_described(page, tmp_path):
     assert Workspace(tmp_path).infos()[0].note == "for the customer"
 
 
-# The list of jobs: progress in the unit that moves, and buttons that stay where they are.
+# The list of jobs: progress in a unit that changes, and buttons that keep their position.
 
 
 def job(**changes):
@@ -338,7 +338,7 @@ def test_button_keeps_focus_while_its_job_runs(page, tmp_path, monkeypatch):
             page.wait_for_selector(
                 f"#job-list:has-text('{'1.00 µs' if step == 1_000 else '2.00 ms'} simulated')"
             )
-        # The very same element, not one drawn anew.
+        # The same element, not a new one.
         assert page.evaluate("document.activeElement.dataset.mark") == "same"
         listed.append(job(id=3, state="queued"))
         page.get_by_role("button", name="Cancel of job 3").wait_for()
@@ -349,7 +349,7 @@ def test_button_keeps_focus_while_its_job_runs(page, tmp_path, monkeypatch):
 HOSTILE_FOLDER = '<img src=x onerror="alert(1)"> \u202eevil'
 
 
-# The Import page: only what lies in one folder, checked before it is imported.
+# The Import page: only the content of one folder, checked before it is imported.
 
 
 @pytest.fixture
@@ -432,7 +432,7 @@ def test_invalid_items_are_explained_and_not_importable(empty_study, source):
 
 
 def test_browser_cannot_name_a_folder(empty_study, source, tmp_path):
-    """Whatever item a browser asks for, only those listed are handed to a job."""
+    """Only listed items are passed to a job, whatever item a browser requests."""
     app = create_app(empty_study, near=Surroundings(import_from=source))
     body = {
         "output": "import-told.children",

@@ -62,7 +62,7 @@ def test_a_converted_capture_is_shown_as_measured(two):
         == StudyView(Study.open(two.folder / "after")).open_capture(two.capture).info.makespan_ns
     )
     assert len(lanes["ranks"]) == 2
-    # It has a timeline only: pages of runs do not know it.
+    # It has only a timeline, without links to pages of runs.
     assert ask(two, f"run={two.capture}", "api/find").status_code == 404
 
 
@@ -78,7 +78,7 @@ def test_missing_run_is_not_found(two, value):
 @pytest.mark.parametrize("colour", ["operator", "module"])
 def test_names_keep_the_colours_they_have_in_the_run_shown(run, colour):
     nodes = run.nodes
-    # What takes longest comes last in the changed run, and there is something new.
+    # The longest entries are last in the changed run, and there is a new entry.
     changed = nodes.assign(
         end_ns=nodes["start_ns"] + nodes["end_ns"].max() // (1 + nodes["end_ns"] - nodes["start_ns"])
     )
@@ -175,13 +175,13 @@ def test_several_steps_lie_side_by_side_and_slices_are_compared(stepped, page):
         page.select_option("#timeline-beside-run", label="and step 6")
         page.wait_for_selector("#timeline-details dt:text-is('Step 6')")
         page.wait_for_url("**beside=%405%2C%406**")
-        # All begin together, and the longest is in sight.
+        # All begin together, and the longest is visible.
         shifts = page.evaluate(STATE % "t.sources.map((source) => source.shift)")
         assert shifts == [0, *(first["start_ns"] - step["start_ns"] for step in rest)]
         low, high = page.evaluate(STATE % "[t.view.t0, t.view.t1]")
         assert low <= first["start_ns"]
         assert high - first["start_ns"] >= max(s["end_ns"] - s["start_ns"] for s in [first, *rest])
-        # Every step has its own rows, and the slice that does the same begins where the selected one does.
+        # Every step has separate rows, and the same slice begins at the same position in all steps.
         assert page.evaluate(STATE % "new Set(t.rows.all.map((row) => row.source.name)).size") == 3
         page.locator("#timeline-align").click()
         aligned = "t.sources.slice(1).map((each) => each.counterpart.start_ns + each.shift)"
@@ -193,7 +193,7 @@ def test_several_steps_lie_side_by_side_and_slices_are_compared(stepped, page):
         assert page.evaluate(STATE % aligned) == [start, start]
         settle(page)
         assert settled_violations(page) == []
-        for value in ("@x", "@5,,@1e9"):  # steps that are missing leave the whole timeline
+        for value in ("@x", "@5,,@1e9"):  # missing steps leave the whole timeline
             follow(page, "/nonsense")
             page.wait_for_selector("#notice")
             follow(page, "/timeline", f"?run={run}&beside={value}")
@@ -202,7 +202,7 @@ def test_several_steps_lie_side_by_side_and_slices_are_compared(stepped, page):
             assert page.complaints == [], value
 
 
-# The timeline shows what host threads called in the captured step, nested by call, below measured nodes.
+# The timeline shows the calls of host threads in the captured step, nested by call, below its nodes.
 
 
 @pytest.fixture(scope="module")
@@ -408,7 +408,7 @@ def test_slices_link_to_host_calls_and_back(captured, visit):
     page.keyboard.press("h")
     page.wait_for_selector(f"#timeline:not([data-selected='0:{node}']):not([data-selected=''])")
     page.locator("#timeline-details dd", has_text="› DistributedDataParallel.forward").wait_for()
-    # Rows move while ranks are being read, and the calls of a row that comes into sight follow it.
+    # Rows move while ranks are read, and the calls of a row that becomes visible move with it.
     place = page.wait_for_function(
         """() => {
           const { canvas, pointer, rows, view } = document.getElementById('timeline').timeline;

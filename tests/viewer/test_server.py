@@ -1,4 +1,4 @@
-"""The server: who may ask it, odd requests, and the addresses of its links."""
+"""The server: access, malformed requests, and the addresses of its links."""
 
 import gzip
 import io
@@ -272,7 +272,7 @@ ASSETS = sorted((Path(viewer.__file__).parent / "assets").glob("*.js"))
 
 
 def test_only_one_door_makes_charts():
-    """Any other chart would offer to upload the customer's figure: that is the library's default."""
+    """Any other chart would offer to upload the figure, which is the library's default."""
     makers = [
         file.name
         for file in Path(viewer.__file__).parent.rglob("*.py")
@@ -304,7 +304,7 @@ def test_lanes_mark_ranks_with_stand_ins(tmp_path):
     assert "another rank stands in: rank 1 for rank 3." in page
 
 
-# No request makes the server fail, and strangers are asked for the token before all else.
+# No request makes the server fail, and requests without the token are refused first.
 
 TOKEN = "secret"
 WORDS = ("..", "http://[", "http://[::1?token=x", "%0d%0a", "a" * 300, "\u00e9", "%ff", "{}", "[", "null", "")
@@ -335,7 +335,7 @@ def server(tmp_path_factory):
 
 
 def odd_request(client, chance):
-    """Send a request of odd parts, and return the answer."""
+    """Send a request made of unusual parts, and return the answer."""
     path = chance.choice(PATHS) + chance.choice(["", "/", "%2e%2e/x", *(f"/{word}" for word in WORDS)])
     names = ("token", "run", "t", "")
     query = "&".join(f"{chance.choice(names)}={chance.choice(WORDS)}" for _ in range(chance.randrange(3)))
@@ -364,14 +364,14 @@ def test_no_request_makes_it_fail(server, known):
 
 
 def a_name(wanted):
-    """Return the id *wanted*; of a pattern, one that matches."""
+    """Return the id *wanted*; for a pattern, return an id that matches."""
     if isinstance(wanted, str):
         return wanted
     return {key: part if isinstance(part, str) else "0" for key, part in wanted.items()}
 
 
 def a_property(wanted, value):
-    """Return a property as *wanted* by a callback, with *value*."""
+    """Return a property for a callback, as in *wanted*, with *value*."""
     name = json.loads(wanted["id"]) if wanted["id"].startswith("{") else wanted["id"]
     one = {"id": a_name(name), "property": wanted["property"], "value": value}
     return [one] if '["ALL"]' in wanted["id"] else one
@@ -414,7 +414,7 @@ def test_no_value_makes_a_callback_fail(study, value, caplog):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_mixture_of_values_makes_a_callback_fail(study, seed, caplog):
-    """Many of these requests fit their callbacks, which then run."""
+    """Many of these requests are valid for their callbacks, which then run."""
     chance = random.Random(seed)
     run = study.runs()[0].id
     values = (
@@ -453,7 +453,7 @@ def test_the_token_is_asked_for_before_anything_is_read(server):
     assert answer.status_code == 403
 
 
-# Every link of every page leads to what it names, in a study of several workloads, with a capture.
+# Every link of every page leads to its named target, in a study of several workloads with a capture.
 
 READY = SHOWN | {"/stragglers": "#page h2:text-is('Stragglers')"}  # the study has no recorded steps
 TITLES = {page.PATH: page.TITLE for page in PAGES}
@@ -463,7 +463,7 @@ LINKS = """() => [...document.querySelectorAll(
   about: (link.closest('.job') || link).innerText }))"""
 
 
-# The list of jobs is filled once its page stands.
+# The list of jobs is filled once its page is complete.
 LISTED = "() => !document.getElementById('job-list') || document.querySelector('.job a')"
 SHOWS = """expected => Object.entries(expected).every(
   ([id, value]) => document.getElementById(id)?.value === value)"""
@@ -488,7 +488,7 @@ def linked(tmp_path_factory, data_dir):
 
 
 def visit(page, path, search):
-    """Go to an address from a page that has nothing of it, and wait until its page stands."""
+    """Open an address from an unrelated page, and wait until the page is complete."""
     if urlsplit(page.url).path == path:
         follow(page, "/nonsense")
         page.wait_for_selector("#notice:has-text('No such page')")
@@ -497,13 +497,13 @@ def visit(page, path, search):
 
 
 def parts_of(link):
-    """Return the page that a *link* leads to, and what it asks for there."""
+    """Return the page that a *link* leads to, and the settings in its address."""
     url = urlsplit(link["href"])
     return "/" + url.path.rpartition("/")[2], {key: values[0] for key, values in parse_qs(url.query).items()}
 
 
 def differing(link, labels):
-    """Return how the address of a *link* differs from what its text names."""
+    """Return how the address of a *link* differs from the link's text."""
     _, asked = parts_of(link)
     found = [] if asked.get("run") in {None, *labels} else [f"no run {asked['run']}"]
     named = re.search(r"\bnode (\d+)", link["text"])
@@ -515,7 +515,7 @@ def differing(link, labels):
 
 
 def wrong(page, link, labels):
-    """Follow a *link* of a page, and return how what is shown then differs from what its address names."""
+    """Follow a *link* of a page, and return how the shown page differs from its address."""
     from playwright.sync_api import TimeoutError
 
     path, asked = parts_of(link)
@@ -558,7 +558,7 @@ def test_every_link_has_its_target(page, linked):
             for link in page.evaluate(LINKS):
                 texts.add(link["text"])
                 problems = differing(link, labels)
-                # Links to the same part of a page that ask for the same things open it alike.
+                # Links to the same part of a page with the same settings open it alike.
                 target, asked = parts_of(link)
                 kind = target, urlsplit(link["href"]).fragment, *sorted(asked)
                 if kind not in followed:

@@ -1,4 +1,4 @@
-"""Sweeps on the page: what is started, and what is shown of it."""
+"""Sweeps on the page: the started sweep, and its display."""
 
 import json
 import zipfile
@@ -273,7 +273,7 @@ def test_search_for_the_least_cost_within_limits(visit, mine):
 
 @pytest.mark.browser
 def test_points_added_while_others_were_drawn_are_drawn_too(visit, mine):
-    """Answers come in any order: one that shows fewer points than there are by then is not the last."""
+    """Responses arrive in any order: one that shows fewer points than are complete is not the last."""
 
     def swept(*bandwidths):
         run_sweep(mine, {"network.bandwidth": bandwidths}, network="cpu-cluster-8", name="grown", workers=0)

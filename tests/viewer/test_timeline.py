@@ -1,4 +1,4 @@
-"""The timeline in a browser: its keys, typed as people type them, its rows, search, areas and ranks."""
+"""The timeline in a browser: its keys, its rows, search, areas and ranks."""
 
 import re
 
@@ -105,7 +105,7 @@ TIMELINE = "const t = document.getElementById('timeline').timeline;"
 
 
 def state(page, expression):
-    """Return what *expression* says of the timeline ``t``."""
+    """Return the value of *expression* for the timeline ``t``."""
     return page.evaluate(f"() => {{ {TIMELINE} return {expression}; }}")
 
 
@@ -114,7 +114,7 @@ def wait_until(page, expression):
 
 
 def texts(page):
-    """Return what is written on the canvas, and at which height."""
+    """Return the text on the canvas, with its vertical position."""
     return page.evaluate(
         f"""() => {{
           {TIMELINE}
@@ -131,7 +131,7 @@ def texts(page):
 
 
 def slice_at(page, level="slice"):
-    """Return a point of the page on the widest slice in sight of the first row of a *level*."""
+    """Return a point of the page on the widest visible slice in the first row of a *level*."""
     found = page.evaluate(
         f"""() => {{
           {TIMELINE}

@@ -1,4 +1,4 @@
-"""Timelines of many ranks: what the server sends, and what the panes of the page show."""
+"""Timelines of many ranks: the server's responses, and the panes of the page."""
 
 import itertools
 import json
@@ -133,7 +133,7 @@ def test_notes_stand_in_the_report(client, made, tmp_path):
     )
 
 
-# The timeline of a large run, read rank by rank: the same bars, hits and facts as of all nodes at once.
+# The timeline of a large run, read rank by rank: bars, hits and facts equal those of all nodes at once.
 
 FIELDS = ("start_ns", "end_ns", "node_id", "lane", "count", "colour", "found")
 
@@ -150,7 +150,7 @@ def ways(study, made, monkeypatch):
 
 
 def bars(batch, lanes):
-    """Return the bars of *batch*, with what is written on each, by the place of their lane in *lanes*."""
+    """Return the bars of *batch* with their labels, by the position of their lane in *lanes*."""
     place = {lane: number for number, lane in enumerate(lanes)}
     names = [batch.names[code] if code >= 0 else "" for code in batch.name]
     columns = [getattr(batch, field).tolist() for field in FIELDS]
@@ -191,7 +191,7 @@ def clients(study, made, monkeypatch):
 
 
 def answers(clients, made, address, monkeypatch):
-    """Return what both ways answer to *address*."""
+    """Return the answers of both ways of reading to *address*."""
     by_rank = clients[1].get(address.format(run=made.run_a)).json
     monkeypatch.setattr(state, "MANY_NODES", 10**9)
     return clients[0].get(address.format(run=made.run_a)).json, by_rank
@@ -279,7 +279,7 @@ def test_the_picture_of_a_large_run_has_the_lanes_of_each_rank(tmp_path, monkeyp
 
 
 def frame(rank, streams):
-    """Return the nodes of a rank that runs one on each of *streams*."""
+    """Return the nodes of a rank that runs one node on each of *streams*."""
     count = len(streams)
     return pd.DataFrame(
         {
@@ -303,7 +303,7 @@ def test_path_and_layers_are_cached_until_the_run_changes(study, made):
         for table, wanted in zip((run.path.segments, run.collectives, run.layers), expected, strict=True):
             pd.testing.assert_frame_equal(table, wanted)
         written.append([file.stat().st_ino for file in caches])
-    assert written[0] == written[1]  # the second time they are read only
+    assert written[0] == written[1]  # the second time, they are only read
     caches[0].write_bytes(caches[0].read_bytes()[:100])
     stamped = caches[2].read_bytes()
     caches[2].write_bytes(re.sub(rb'\["\w+", \[', b'["", [', stamped))
@@ -313,7 +313,7 @@ def test_path_and_layers_are_cached_until_the_run_changes(study, made):
     pd.testing.assert_frame_equal(run.layers, expected[2])
 
 
-# The panes of a page share the window as people set them, and rows without slices make room for others.
+# The panes of a page divide the window as users resize them, and rows without slices leave room for others.
 
 TIMELINE = "() => ['timeline', 'timeline-panel'].map((id) => document.getElementById(id).offsetHeight)"
 GRAPH = "() => [document.querySelector('.graph-holder'), document.getElementById('graph-side')]"

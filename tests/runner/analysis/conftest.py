@@ -1,4 +1,4 @@
-"""One study for all tests of the answers: none of them changes a run."""
+"""One study for all tests of analyses, which do not change its runs."""
 
 import pytest
 from studies import make_study

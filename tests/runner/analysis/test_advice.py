@@ -1,4 +1,4 @@
-"""What bounds the step and what would help: added up before it is ranked, and checked by replays."""
+"""Bounds of the step and advice: summed before they are ranked, and checked by replays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MM = "aten::mm"
 
 
 def _path(rows, makespan_ns):
-    """Return a path of (kind, operator, collective, duration) in a row."""
+    """Return a path of consecutive (kind, operator, collective, duration)."""
     filled, start = [], 0
     for number, (kind, operator, collective, duration) in enumerate(rows):
         filled.append((number, 0, number, operator, kind, start, start + duration, duration, "Because.",
@@ -103,7 +103,7 @@ def test_host_stall_is_named_with_its_gain():
 
 
 def test_a_gap_of_ordinary_length_is_no_stall_in_short_steps():
-    """The start of a backward pass takes this long, too."""
+    """The start of a backward pass has the same duration."""
     nodes = [
         host(number, 150_000 if number == 20 else 2_000, [number - 1] * (number > 0)) for number in range(40)
     ]
@@ -114,7 +114,7 @@ def test_a_gap_of_ordinary_length_is_no_stall_in_short_steps():
 @pytest.mark.parametrize(
     ("operator", "what"),
     [
-        ("aten::normal_", "aten::normal_, computed by the host"),  # and nothing of it on the device
+        ("aten::normal_", "aten::normal_, computed by the host"),  # and none of it on the device
         ("aten::op1", "Host stall in aten::op1"),
         ("aten::empty", "Host stall in aten::empty"),  # computes nothing
     ],
@@ -139,7 +139,7 @@ def test_a_stalling_operator_of_the_device_is_a_stall(operator, remedy):
 
 
 def test_host_work_before_an_operator_is_a_stall_whatever_the_operator():
-    """The operator itself could be computed elsewhere, but not the script's work before it."""
+    """The operator could run elsewhere, but not the script's work before it."""
     name = "host before aten::layer_norm"
     first = analysed(launched(more=[host(80, 5 * MS, [78], name=name, operator=name)])).advices()[0]
     assert first.what == f"Host stall: {name}"
@@ -151,11 +151,11 @@ def test_host_work_before_an_operator_is_a_stall_whatever_the_operator():
     [
         (8 * MS, "sleep", "Together they gain 2.00 ms"),
         (0, "sleep", ""),
-        (8 * MS, "worker_wait", ""),  # which gains its time in the mean step, of which there is no replay
+        (8 * MS, "worker_wait", ""),  # its gain is its time in the mean step, for which there is no replay
     ],
 )
 def test_combined_gain_is_stated_if_below_the_sum(device_ns, cause, together):
-    """The device works for 8 of 10 ms: without either half of the host's work or both, 2 ms are gained."""
+    """The device works for 8 of 10 ms: halving or removing the host's work gains 2 ms."""
     waits = recurring(every=0, cause="python", worker_wait_ns=2 * MS)
     metadata = waits if cause == "worker_wait" else {}
     nodes = [host(0, 1_000), kernel(1, device_ns, [0])] if device_ns else [host(0, 1_000)]
@@ -178,14 +178,14 @@ def test_a_kernel_is_one_entry_over_its_launches():
     assert first.what == "aten::op1 (kernel slow_kernel<float>)"
     assert first.key == "kernel:slow_kernel<float>=inf"
     assert first.path_ns == 20 * 530_000
-    # Without it the host's 40 launches of 10 us are left, and the last kernel of 30 us.
+    # Without it, the host's 40 launches of 10 us remain, and the last kernel of 30 us.
     assert (first.gain_ns, first.half_ns) == (run.result.makespan_ns - 20 * 30_000 - 10_000, 20 * 265_000)
     assert advice_text(first).startswith("5.30 ms if 2 times as fast: ")
     assert "bound by computation" in run.summary.headline
 
 
 def test_operator_dominated_by_one_kernel_is_one_entry():
-    """Three quarters of an operator are one kernel: name, time, key and gain are the operator's."""
+    """One kernel is three quarters of an operator: name, time, key and gain are the operator's."""
     nodes, before = [], []
     for number in range(8):
         nodes.append(host(2 * number, 1_000, before))
@@ -208,7 +208,7 @@ def test_a_faster_operator_takes_as_long_to_dispatch():
 
 
 def test_nearly_hidden_host_time_promises_no_share():
-    """The host launches a kernel of 9 us every 10 us: all of the path is its, a tenth of the step to gain."""
+    """The host launches a kernel of 9 us every 10 us: the path is all host time; a tenth can be gained."""
     nodes = []
     for number in range(100):
         before = [2 * number - 2] if number else []
@@ -288,9 +288,9 @@ def test_python_between_operators_is_named_by_its_place():
     ],
 )
 def test_python_on_several_lines_of_a_function_is_one_entry(name, other_ms, facts, is_entry):
-    """With the function's other work, unless this is a third of it or part of a model.
+    """The entry includes the function's other work, unless this is a third of it or part of a model.
 
-    Of a function that trains, adjacent lines are one entry.
+    Adjacent lines of a function that trains are one entry.
     """
     nodes = [host(0, 2 * MS, cause="python", place=f"{name} (a.py:3)")]
     for number, line in enumerate((3, 4, 6, 3), 1):
@@ -349,7 +349,7 @@ def test_a_line_with_nearly_all_python_stays_an_entry_of_its_own():
 
 
 def test_lines_that_loop_include_adjacent_python():
-    """And a short line between them, which is part of what the what-if removes."""
+    """And with a short line between them, which is part of the work that the what-if removes."""
     place, nodes = "train (a.py:62)", []
     for number in range(300):
         name = "host before aten::item" if number % 2 == 0 else "aten::item"
@@ -376,7 +376,7 @@ def called(**callers):
         ({"log": ["train"]}, True),
         ({"log": ["train"], "parts": ["score", "log"]}, False),  # score has one of two calls
         ({"log": ["train"], "parts": ["score", "validate"]}, False),
-        ({"log": ["fit"], "fit": ["main"], "train": ["fit"]}, True),  # fit runs the training, too
+        ({"log": ["fit"], "fit": ["main"], "train": ["fit"]}, True),  # fit also runs the training
         ({"log": ["train"], "train": ["log"]}, False),
         ({"parts": ["log"]}, False),  # score and parts do not call each other
     ],
@@ -475,7 +475,7 @@ def test_python_that_waits_for_a_processor_gains_its_wait(line):
     ("collected_ms", "line", "gain_ms"), [(3, 3, 7), (9, 3, 13), (40, 3, 4), (3, 4, 7), (9, 4, 4)]
 )
 def test_python_gains_the_collections_that_it_triggers(collected_ms, line, gain_ms):
-    """Collections on another line may be a call of gc.collect(), and a large heap makes any long."""
+    """Collections on another line may be calls of gc.collect(), and any is long with a large heap."""
     nodes = [
         host(0, 4 * MS - 1000, cause="python", place="dump (a.py:3)"),
         host(1, 1000, (0,), cause="python", place="dump (a.py:5)"),
@@ -534,7 +534,7 @@ def test_a_loop_in_a_forward_pass_keeps_its_long_operators():
 
 
 def test_a_loop_contains_its_backward_pass():
-    """But no short operators at the place that calls the backward pass."""
+    """But not short operators at the place that calls the backward pass."""
     nodes = looping()
     for node in nodes[151:]:
         node["phase"] = "backward"
@@ -609,7 +609,7 @@ def test_short_operators_of_many_layers_or_parameters_are_no_loop(facts):
 
 
 def test_a_busy_machine_does_not_cover_a_loop():
-    """Even if the loop waits for a processor for most of its time."""
+    """Even if the loop waits for a CPU for most of its time."""
     delays = [
         host(number, 9 * MS, (number - 1,), name="aten::mul_", operator="aten::mul_", cause="descheduled")
         for number in (451, 452)
@@ -651,7 +651,7 @@ def test_loop_that_reads_values_but_runs_python():
 
 
 def test_gain_of_a_waiting_loop_includes_frees():
-    """The operators take hardly any time, and the optimizer comes next."""
+    """The operators take hardly any time, and the optimizer is next."""
     place, end = "norms (train.py:12)", {"name": "host before aten::add_", "phase": "optimizer"}
     nodes = looping(place)
     for node in (node for number, node in enumerate(nodes[1:], 1) if number % 3):
@@ -676,7 +676,7 @@ def test_an_operator_that_a_script_calls_is_named_with_its_line():
     run = analysed(workload(nodes))
     first, second, *_ = run.advices()
     assert (first.what, first.gain_ns) == (f"aten::_linalg_svd in {place}", 5 * MS)
-    assert second.what == "aten::mm"  # the line of the whole backward pass says nothing of it
+    assert second.what == "aten::mm"  # the line of the whole backward pass is not specific
     assert f"the largest contributor is aten::_linalg_svd in {place}" in run.summary.headline
 
 
@@ -694,7 +694,7 @@ def test_the_headline_names_a_forward_pass_only_with_its_module(phase, module, p
 
 
 def of_modules(times):
-    """Return a program with a forward and a backward operator for each module and its time."""
+    """Return a program with a forward and a backward operator of each module, with these durations."""
     nodes = []
     for phase, operator in (("forward", "aten::addmm"), ("backward", "aten::mm")):
         for module, own_ns in times.items():
@@ -710,7 +710,7 @@ def test_dominant_module_is_one_entry():
     assert first.what == "hidden (module), especially aten::addmm"
     assert (first.key, first.gain_ns, first.half_ns) == ("module:hidden=inf", 24 * MS, 12 * MS)
     assert REMEDIES["module"] in first.how
-    assert not others  # the operators are mostly that module's
+    assert not others  # most of the operators belong to that module
 
 
 @pytest.mark.parametrize(
@@ -765,7 +765,7 @@ def test_modules_with_differing_numbers_are_one_entry():
 
 @pytest.mark.parametrize(("copied_ms", "is_entry"), [(6, True), (1, False)])
 def test_a_function_that_computes_and_works_on_the_host_is_one_entry(copied_ms, is_entry):
-    """Unless most of it is one cause, which has an entry of its own."""
+    """Unless most of it is one cause, which has a separate entry."""
     copy = {"operator": "aten::copy_", "name": "aten::copy_"}
     nodes = [
         comp(0, 2 * MS, phase="backward", place="train (train.py:30)"),
@@ -787,7 +787,7 @@ def test_a_function_that_computes_and_works_on_the_host_is_one_entry(copied_ms, 
      (9, "File and network I/O in dump (log.py:9)")],
 )  # fmt: skip
 def test_a_function_with_several_causes_of_host_time_is_one_entry(written_ms, what):
-    """Which names the main cause alone if this is most of the function."""
+    """The entry names only the main cause if this is most of the function."""
     nodes = [
         comp(0, 2 * MS, phase="backward", place="train (train.py:30)"),
         host(1, written_ms * MS, (0,), cause="io", place="dump (log.py:9)"),
@@ -806,7 +806,7 @@ def test_a_function_with_several_causes_of_host_time_is_one_entry(written_ms, wh
      {"cause:sleep=inf": 26, "host:f (a.py:2)=inf": 2}),
 ])  # fmt: skip
 def test_a_cause_in_several_places_is_counted_once(work_ms, others, keys):
-    """A line that also does necessary work, or many places, cannot be split from the cause."""
+    """Lines that also do necessary work, or many places, cannot be separated from the cause."""
     nodes = [
         comp(0, 2 * MS, phase="backward", place="train (train.py:30)"),
         host(1, 6 * MS, (0,), cause="sleep", place="f (a.py:1)"),
@@ -821,7 +821,7 @@ def test_a_cause_in_several_places_is_counted_once(work_ms, others, keys):
 
 @pytest.mark.parametrize(("reduced_ms", "is_entry"), [(3, True), (9, False)])
 def test_a_function_that_computes_and_communicates_is_one_entry(reduced_ms, is_entry):
-    """Unless most of it is one collective, which has an entry of its own."""
+    """Unless most of it is one collective, which has a separate entry."""
     place, facts = "mean (train.py:9)", {"operator": "c10d::allreduce_", "phase": "forward"}
     nodes = [
         comp(0, 2 * MS, phase="backward", place="train (train.py:30)"),
@@ -888,7 +888,7 @@ def test_model_with_two_callers_is_one_entry(extra_ns, is_entry):
 
 @pytest.mark.parametrize("has_ends", [False, True])
 def test_autograd_function_is_one_entry(has_ends):
-    """The gradient of a penalty: only the last backward pass accumulates gradients, and others only end."""
+    """A gradient penalty: only the last backward pass accumulates gradients."""
     inner, outer = "penalty (train.py:7)", "train (train.py:30)"
     rows = [("aten::addmm", "forward", inner), ("aten::gelu", "forward", inner), (MM, "backward", inner),
             ("aten::addmm", "forward", outer), (MM, "backward", outer)]  # fmt: skip
@@ -927,7 +927,7 @@ def test_function_with_a_main_operator_is_one_entry_with_its_other_operators(mm_
 
 
 def test_a_copy_may_disappear_but_a_product_may_only_be_faster():
-    """So a copy comes first that takes more than half of the product's time."""
+    """A copy that takes more than half of the matmul's time is therefore first."""
     place, rows = "Mixer.forward (net.py:7)", ((MM, 30), ("aten::copy_", 20))
     nodes = [
         comp(number, ms * MS, (number - 1,) if number else (), name=name, operator=name, place=place)
@@ -978,7 +978,7 @@ def test_waits_for_a_processor_do_not_cover_an_operator_that_waits():
 
 
 def test_the_line_of_the_backward_pass_is_that_of_most_of_it():
-    """The gradient of the first layer may have another place, namely that of its forward operator."""
+    """The gradient of the first layer may have a different place, that of its forward operator."""
     nodes = [
         comp(0, 4 * MS, operator="aten::cat", phase="forward", place="push (a.py:25)"),
         comp(1, MS, (0,), operator="aten::slice", phase="forward", place="push (a.py:25)"),
@@ -1005,7 +1005,7 @@ def test_a_line_with_hardly_any_of_the_backward_pass_does_not_call_it():
 
 @pytest.mark.parametrize(("other_ms", "is_slow"), [(1, True), (1, False), (7, True)])
 def test_a_main_operator_that_is_known_to_be_slow_is_advised_instead_of_its_function(other_ms, is_slow):
-    """Its rate shows what can be gained without doing without the function."""
+    """The operator's rate shows the possible gain without removing the function."""
     rows = [("aten::gelu", 8, "scale (train.py:7)"), ("aten::sort", other_ms, "scale (train.py:8)"),
             ("aten::silu", 2 if is_slow else 8, "train (train.py:29)")]  # fmt: skip
     nodes = [host(0, MS)]
@@ -1029,7 +1029,7 @@ def test_the_function_that_trains_is_no_entry():
 
 
 def test_a_function_that_trains_and_computes_most_itself_is_named_but_not_advised():
-    """Its place is that of the backward pass, too, which it cannot do without."""
+    """The operator has the place of the backward pass, which cannot be removed."""
     operators = [f"aten::op{number}" for number in range(4)]
     nodes = [comp(4, 4 * MS, (3,), phase="backward", place="train (train.py:30)")]
     for number, operator in enumerate(operators):
@@ -1103,7 +1103,7 @@ def bookkeeping(before, step_ns=0, **facts):
     ("step_ns", "gain_ns", "key"), [(0, 4 * MS, "cause:optimizer=inf"), (2 * MS, 6 * MS, "cause:optimizer=4")]
 )
 def test_gradients_that_are_set_to_zero_need_not_exist(step_ns, gain_ns, key):
-    """The step of the optimizer stays, and so does the device's work of 2 ms."""
+    """The optimizer's step remains, and so does the device's work of 2 ms."""
     run = bookkeeping("host before aten::zero_", step_ns)
     (one,) = (item for item in run.advices() if item.cause == "optimizer")
     assert one.what == "Optimizer bookkeeping, mostly setting gradients to zero"
@@ -1214,7 +1214,7 @@ def test_long_steps_that_gain_more_than_the_mean_of_their_cause_replace_it():
     [(20 * MS, 20 * MS, ""), (9 * MS, 8 * MS, "cause:worker_wait=inf"), (0, 8 * MS, "cause:worker_wait=inf")],
 )
 def test_a_cause_that_scatters_gains_its_time_in_the_mean_step(mean_ns, gain_ns, key):
-    """Every other step waits for a worker: the one that is shown says little of the run."""
+    """Every other step waits for a worker, so the shown step is not representative."""
     metadata = recurring(every=0, cause="worker_wait", worker_wait_ns=mean_ns)
     waiting = host(1, 8 * MS, (0,), cause="worker_wait", place="Images.__getitem__ (data.py:5)")
     program = workload([comp(0, 2 * MS), waiting])
@@ -1325,13 +1325,13 @@ def unprofiled(median_ns, error_ns=0):
     [
         (unprofiled(20 * MS, MS), 2),
         (unprofiled(5 * MS), 0.5),
-        (unprofiled(20 * MS, 3 * MS), 1),  # the median is not well known
+        (unprofiled(20 * MS, 3 * MS), 1),  # the median is uncertain
         (unprofiled(10 * MS + MS // 2), 1),
         ({}, 1),
     ],
 )
 def test_a_cause_gains_its_share_of_the_median_unprofiled_step(metadata, factor):
-    """Steps may scatter: their median is known all the same, and one captured step is one of them."""
+    """Step times may scatter: their median is still accurate, and one captured step is one of them."""
     nodes = [comp(0, 4 * MS), host(1, 6 * MS, (0,), cause="lock", place="Feed.run (a.py:5)")]
     lock, work = analysed(workload(nodes, metadata=metadata)).advices()
     assert (lock.gain_ns, lock.share, lock.key) == (6 * MS * factor, 0.6, "cause:lock=inf")
@@ -1361,7 +1361,7 @@ def test_a_step_unlike_the_scattered_ones_gives_a_bound(median_ns):
 
 
 def test_steps_that_scatter_by_a_cause_of_the_script_scale_nothing():
-    """Every fourth step validates: the others do not take longer for it."""
+    """Every fourth step validates: the other steps are not longer for this reason."""
     nodes = [comp(0, 4 * MS), host(1, 6 * MS, (0,), cause="lock", place="Feed.run (a.py:5)")]
     metadata = unprofiled(30 * MS, 15 * MS) | recurring()
     lock = next(
@@ -1375,12 +1375,12 @@ def test_steps_that_scatter_by_a_cause_of_the_script_scale_nothing():
     [
         ("lock", 30 * MS, 0, 18 * MS),
         ("lock", 20 * MS, 0, 12 * MS),
-        ("lock", 20 * MS, 10 * MS, 12 * MS),  # the median is not well known, but the shown step is alike
+        ("lock", 20 * MS, 10 * MS, 12 * MS),  # the median is uncertain, but the shown step is similar
         ("sleep", 20 * MS, 0, 6 * MS),
     ],
 )
 def test_run_delays_grow_with_the_work_of_a_step(cause, median_ns, error_ns, gain_ns):
-    """The shown step had no processor for half of its 20 ms; sleep needs none."""
+    """The shown step had no CPU for half of its 20 ms; sleeping needs none."""
     nodes = [
         comp(0, 4 * MS),
         host(1, 10 * MS, (0,), cause="descheduled"),
@@ -1394,7 +1394,7 @@ def test_run_delays_grow_with_the_work_of_a_step(cause, median_ns, error_ns, gai
 
 @pytest.mark.parametrize(("delay_ms", "gain_ms"), [(10, 8), (12, 7.5), (16, 5), (18, 4)])
 def test_long_host_work_contains_its_run_delays(delay_ms, gain_ms):
-    """Of 20 ms, 10 ms are known delays. The other delays are in the validation, up to their usual share."""
+    """Of 20 ms, 10 ms are recorded delays. Other delays are in the validation, up to their usual share."""
     nodes = [
         comp(0, 2 * MS),
         host(1, 10 * MS, (0,), cause="descheduled"),
@@ -1495,7 +1495,7 @@ def test_busy_machine_comes_first_if_it_contributes_most():
 
 @pytest.mark.parametrize(("work_ns", "first"), [(8 * MS, ""), (4 * MS, "descheduled")])
 def test_busy_machine_ranks_below_larger_causes(work_ns, first):
-    """Necessary work is worth half of its time, which would put it second."""
+    """Necessary work counts with half of its time, which would make it second."""
     run = analysed(workload(waiting_for_a_processor(6 * MS, work_ns)[:2]))
     assert run.advices()[0].cause == first
     assert {item.cause for item in run.advices()} == {"", "descheduled"}
@@ -1508,7 +1508,7 @@ def test_busy_machine_ranks_below_larger_causes(work_ns, first):
 def test_waiting_for_a_processor_gains_what_usual_steps_have_of_it(shown_ns, usual_ns, gain_ns):
     """The shown step waited 6 ms, of which 2 ms count as the work that was delayed.
 
-    If it says less, another rank waited, and the gain is at most the usual wait.
+    If less of this work was delayed, another rank waited, and the gain is at most the usual wait.
     """
     stated = {"steps": [4], "run_delay_ns": {"3": 9 * MS, "4": shown_ns, "median": usual_ns}}
     nodes = waiting_for_a_processor(4 * MS, 8 * MS)[:2]
@@ -1519,7 +1519,7 @@ def test_waiting_for_a_processor_gains_what_usual_steps_have_of_it(shown_ns, usu
 
 @pytest.mark.parametrize(("usual_ms", "gain_ms"), [(20, 20), (40, 30)])
 def test_usual_run_delays_have_their_share_of_the_median_step(usual_ms, gain_ms):
-    """The shown step waited 4 of its 12 ms, the median one of 30 ms waits longer, at most for all of it."""
+    """The shown step waited 4 of its 12 ms; the median step of 30 ms waits longer, at most for all of it."""
     stated = {"steps": [4], "run_delay_ns": {"4": 4 * MS, "median": usual_ms * MS}} | unprofiled(30 * MS)
     nodes = waiting_for_a_processor(4 * MS, 8 * MS)[:2]
     items = analysed(workload(nodes, metadata=stated)).advices()
@@ -1626,7 +1626,7 @@ def test_host_time_in_the_operator_of_a_collective_is_part_of_it():
 
 
 def test_host_time_in_a_receive_is_no_part_of_the_messages():
-    """It may be the wait for the peer, which smaller messages do not shorten."""
+    """The kernel may be waiting for the peer, which smaller messages do not shorten."""
     calls = {"cause": "communication_call", "operator": "c10d::recv_", "name": "c10d::recv_"}
     message = {"operator": "c10d::recv_", "kind": "communication", "comm_tag": 1, "comm_size_bytes": 1 << 20}
     ends = [{"type": NodeType.COMM_SEND, "comm_dst": 1}, {"type": NodeType.COMM_RECV, "comm_src": 0}]
@@ -1662,7 +1662,7 @@ def test_collectives_of_a_loop_are_one_entry(count, phase, is_entry):
     [(0, 0, "place:wait (a.py:7)"), (4, 0, "operator:c10d::barrier"), (0, 2, "operator:c10d::barrier")],
 )
 def test_barriers_are_a_separate_entry(other_ms, first_ms, key):
-    """They are all-reduces of a number; what else a place does, also before them, is no part of them."""
+    """Barriers are all-reduces of one number; other work at the place, even before them, does not count."""
     facts = {"operator": "c10d::barrier", "phase": "forward", "place": "wait (a.py:7)"}
     nodes = [comp(0, 2 * MS), coll(1, 1 << 20, (0,), duration_ns=2 * MS, operator="c10d::allreduce_")]
     for number in range(2, 8, 2):
@@ -1773,7 +1773,7 @@ def test_a_blocking_copy_to_the_device_should_not_block(copied, call, operator, 
 
 
 def test_a_synchronisation_at_the_start_of_a_step_waits_for_no_copy_at_its_end():
-    """The first segment has none before it; the last segment of the path is a copy."""
+    """The first segment has no segment before it; the last segment of the path is a copy."""
     nodes = [
         host(0, MS, kind="sync", name="cudaStreamSynchronize", operator="aten::copy_"),
         kernel(1, 2 * MS, (0,), operator="aten::mm"),
@@ -1784,7 +1784,7 @@ def test_a_synchronisation_at_the_start_of_a_step_waits_for_no_copy_at_its_end()
 
 
 def test_a_synchronisation_that_no_device_work_explains_blames_none():
-    """The host is in the call for 5 ms after the copy of 0.1 ms: the copy is not what it waits for."""
+    """The host is in the call for 5 ms after the copy of 0.1 ms, so it does not wait for the copy."""
     nodes = [
         host(0, 10_000),
         kernel(
@@ -1810,7 +1810,7 @@ def test_a_synchronisation_of_a_busy_device_gains_no_more_than_its_idle_time():
             ),
         ]  # fmt: skip
     program = workload(nodes)
-    summary = summarize(analysed(program).result, program)  # bounds, as of large runs
+    summary = summarize(analysed(program).result, program)  # upper bounds, as for large runs
     assert any(one.kind == "sync" for one in summary.causes)
     assert all(item.gain_ns <= 150_000 for item in summary.advice if item.kind == "sync")
     assert "largest contributor is aten::mm" in summary.headline
@@ -1837,7 +1837,7 @@ def test_copies_are_named_by_their_direction(name, what, key):
 
 
 def bucketed(sleeps):
-    """Return the program of a rank with two buckets: it sleeps so long before each."""
+    """Return the program of a rank with two buckets, which sleeps for these times before each."""
     nodes = [comp(0, 2 * MS)]
     for number, sleep_ns in enumerate(sleeps):
         last = nodes[-1]["node_id"] if number == 0 else 10 * number - 6
@@ -1874,13 +1874,13 @@ def test_a_late_rank_in_a_replay_takes_the_waits_of_its_peers_along():
     assert "is bound by rank 1, which is late: 6.00 ms more work than its peers in aten::conv2d" in headline
     assert "; an even load would gain 6.00 ms; the largest contributor is aten::conv2d" in headline
     assert "only on rank 1 (9.00 ms, 75.0 %)" in headline
-    # Neither smaller messages nor a faster network would end the waits.
+    # Neither smaller messages nor a faster network would shorten the waits.
     reduced = next(item for item in run.advices() if item.key == "collective:all_reduce=inf")
     assert reduced.gain_ns == MS
 
 
 def test_python_of_one_rank_in_several_gaps_names_the_rank():
-    """No single gap has most of the time that this rank works longer than its peers."""
+    """No single gap has most of the additional work of this rank."""
     names = [f"host before aten::op{number}" for number in range(4)]
     late = [
         host(number, 3 * MS, (number - 1,) if number else (), cause="python", operator=name, name=name,
@@ -1904,7 +1904,7 @@ def test_advice_on_the_same_time_says_so():
 
 
 def test_time_inside_communication_calls_is_no_work_of_a_rank():
-    """Rank 0 waits in a call for rank 1, which sleeps: that is not work which rank 1 does less."""
+    """Rank 0 waits in a call for rank 1, which sleeps: rank 1 does not do less work."""
     waiting = [host(0, 9 * MS, cause="communication_call"), comp(1, MS, (0,)), coll(2, 1 << 20, (1,))]
     sleep = host(0, 10 * MS, cause="sleep", place="upload (train.py:9)")
     sleeping = [sleep, comp(1, MS, (0,)), coll(2, 1 << 20, (1,))]

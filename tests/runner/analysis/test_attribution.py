@@ -1,4 +1,4 @@
-"""What each setting adds to the difference of two simulations: Shapley values that sum to it exactly."""
+"""Contributions of settings to the difference of two simulations: exact Shapley values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_independent_settings_get_their_own_effect(added):
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
-    """Return a function that makes and simulates an experiment on a network of these figures."""
+    """Return a function that creates and simulates an experiment on a network with these values."""
     folder = tmp_path_factory.mktemp("attribution")
     network = folder / "n.yml"
     compute, all_reduce = (

@@ -1,4 +1,4 @@
-"""Two sides of steps: the difference told to the nanosecond, its noise, and limits on it."""
+"""Two sides of steps: their exact difference, its noise, and limits on it."""
 
 from dataclasses import replace
 from functools import cache
@@ -124,7 +124,7 @@ def test_new_removed_and_longer_operators_are_named():
 
 
 def device_step(works):
-    """Make a measured step of one rank; *works* are operator, kernel, stream, ns, and the work before."""
+    """Make a measured step of one rank; *works* are operator, kernel, stream, ns, and the previous work."""
     rows = [
         {"node_id": node, "name": kernel, "operator": name, "type": NodeType.COMP, "stream": stream}
         | {"kind": KIND_OF.get(kernel, "compute"), "duration_ns": duration, "measured_start_ns": 0, "step": 0}
@@ -203,7 +203,7 @@ def test_the_rank_interval_is_as_published(sizes, cut, confidence):
 
 @pytest.mark.parametrize("count", [4, 6, 10])
 def test_false_alarm_rate_is_as_documented(count):
-    """Starts differ by a third, steps of one by a tenth; of 4,000 comparisons without a change few alarm."""
+    """Starts differ by a third, steps of one by a tenth; few of 4,000 comparisons without change alarm."""
     draw = np.random.default_rng(count)
     starts = draw.lognormal(0, 0.3, (4_000, 2 * count, 1))
     steps = (1e7 * starts * draw.lognormal(0, 0.1, (4_000, 2 * count, 5))).astype(np.int64)
@@ -215,7 +215,7 @@ def test_false_alarm_rate_is_as_documented(count):
     found = differences(base, other, layout)
     wrong = np.mean((found.low > 0) | (found.high < 0))
     assert wrong <= 0.05 + 0.01
-    # Held step against step, as if starts were alike, the same steps would alarm again and again.
+    # If steps were compared as if all starts were equal, the same steps would alarm frequently.
     alike = Layout((tuple(range(5 * count)),), (tuple(range(5 * count)),), between_starts=0.0)
     found = differences(base, other, alike)
     assert np.mean((found.low > 0) | (found.high < 0)) > 0.2
@@ -244,7 +244,7 @@ def test_a_gain_that_is_demanded_is_missing_even_within_the_noise():
 
 @pytest.mark.parametrize(("percent", "outcome"), [(0.5, "undecided"), (10, "kept")])
 def test_noise_that_is_wider_than_the_limit_decides_nothing(percent, outcome):
-    """The medians are equal, and the interval of their difference is about 5 % to both sides."""
+    """The medians are equal, and the interval of their difference is about ±5 %."""
     base, other = (side(*(plain(900 + 50 * i, start=f"{name}{i}") for i in range(5))) for name in "ab")
     (found,) = judge(diff_steps(base, other), [parse_limit(f"step > +{percent}%")])
     assert found.outcome == outcome
@@ -336,7 +336,7 @@ def test_sides_are_read_from_studies(tmp_path):
     assert newest.median.makespan_ns == made.study.run_info(made.run_b).makespan_ns
     measured = read_side(f"{name}@{made.run_a[:8]}")
     assert not measured.steps[0].exact
-    # Ranks have clocks of their own, on which no wait can be read.
+    # Ranks have separate clocks, which do not show waits.
     calls = made.study.result(made.run_a).collectives
     for figure in ("wait", "transfer"):
         assert measured.steps[0].figures[figure] == round(calls[f"{figure}_ns"].sum() / 2)

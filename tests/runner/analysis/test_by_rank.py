@@ -1,4 +1,4 @@
-"""Large results are written and read by rank and column, and answer as the same tables in memory do."""
+"""Large results are written and read by rank and column, with the same results as tables in memory."""
 
 import pickle
 from dataclasses import replace
@@ -33,7 +33,7 @@ def workload():
 
 
 def job(layers):
-    """Return a workload of so many *layers* on each rank, of which no two take the same time."""
+    """Return a workload with this number of *layers* on each rank; all layers have different durations."""
 
     def nodes(rank):
         for layer in range(layers):
@@ -162,10 +162,10 @@ def test_damage_in_the_middle_of_a_large_file_is_named(result, workload, by_rank
         len(loaded.nodes)
 
 
-# What is said of a run is the same whether all its ranks were recorded or one of each kind.
+# The analyses of a run are the same whether all its ranks were recorded or one of each kind.
 
 
-# Of eight ranks, four do the same: two of each of the two pipeline stages.
+# Four of eight ranks have equal programs: two of each of the two pipeline stages.
 SETTING = Setting(
     replace(find_model("llama3-8b"), layers=4),
     Plan(tp=2, pp=2, dp=2, global_batch=8),

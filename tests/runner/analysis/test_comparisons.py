@@ -53,7 +53,7 @@ def test_collective_overview_has_a_row_a_collective_with_its_part_of_the_path(ru
     assert table["operation"].tolist() == ["all_reduce"] * LAYERS
     assert table["ranks"].tolist() == [2] * LAYERS
     assert table["on_path_ns"].sum() == LAYERS * 300_000
-    # Rank 1 leaves them 100 µs, 200 µs ... later: by their median its clock is ahead.
+    # Rank 1 leaves them 100 µs, 200 µs ... later: by their median, its clock is ahead.
     ahead = 100_000 * ((LAYERS + 1) // 2)
     assert table["skew_ns"].tolist() == [abs(100_000 * (layer + 1) - ahead) for layer in range(LAYERS)]
     assert table["rank"].tolist() == [int(100_000 * (layer + 1) > ahead) for layer in range(LAYERS)]
@@ -121,7 +121,7 @@ def test_links_of_switches_belong_to_the_dimension_of_their_switch(backend, link
     job = microbenchmark("all-reduce", 8, 1 << 20)
     table = link_table(simulate(job, "default", network, backend=backend))
     assert table["dimension"].value_counts().to_dict() == links
-    # A ring of 2, then one of 4 with half of the data: as many bytes on each link of a dimension.
+    # A ring of 2, then one of 4 with half of the data: each link of a dimension carries as many bytes.
     assert (table.groupby("dimension")["bytes"].nunique() == 1).all()
 
 
@@ -248,7 +248,7 @@ def test_ranks_that_stand_for_others_qualify_the_answer_first(run):
 
 
 def test_last_arrival_follows_one_rule(simulated):
-    """Of replicas that arrive together the lowest, in the table of collectives and at every node alike."""
+    """Of replicas that arrive together, the lowest, both in the table of collectives and at every node."""
     nodes = simulated.nodes.merge(
         simulated.result.collectives[["rank", "node_id", "collective"]], on=["rank", "node_id"]
     )
@@ -340,7 +340,7 @@ def test_differences_are_against_the_first():
 
 
 def test_ranks_of_one_program_are_one_place():
-    """Which of ranks that do the same a path goes through is chance, and no divergence."""
+    """A path may pass any of several equal ranks, which is not a divergence."""
     one = model().scale_out(16)
     base = critical_path(simulate(one, "default", "cpu-cluster-16"), one)
 
@@ -446,7 +446,7 @@ def test_messages_of_two_packet_level_runs_are_aligned():
 
 
 def test_tables_have_the_same_types_with_and_without_rows():
-    """Where nothing lasted, or nobody communicated, columns of numbers are still numbers."""
+    """Columns of numbers stay numeric even if nothing took time or no rank communicated."""
     empty = workload([comp(0, 0)], [comp(0, 0)])
     full = workload(*[[comp(0, 1000), coll(1, 1 << 20, (0,))]] * 2)
     backends = ("analytical-unaware", "analytical-aware")

@@ -1,4 +1,4 @@
-"""What is slow in a run: named, by how much, with which evidence; and nothing where nothing is."""
+"""Slow NICs, links, hosts and ranks of a run, with their cost and evidence; no false findings."""
 
 import dataclasses
 import itertools
@@ -56,7 +56,7 @@ def test_a_slow_nic_is_named_with_its_rate(seed, operation, factor, host):
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_alternating_paths_do_not_hide_their_nic(seed):
-    """Each way of it may look slowest for a while (with seed 3, in a tenth of the draws)."""
+    """Either direction may seem slowest for a while (with seed 3, in a tenth of the draws)."""
     run = NoisyRun.make(operation=CollectiveType.ALL_TO_ALL, steps=14, slow=2, factor=0.7)
     flows = run.result.flows.copy()
     turns = np.exp(np.random.default_rng(seed).normal(0, 0.3, (4, 4, 8)))
@@ -79,7 +79,7 @@ def test_two_slow_nics_of_four_are_both_named(hosts, factor, seed):
 
 @pytest.mark.parametrize(("slow", "group"), [((0, 2), (0, 2)), ((1,), None), ((), None)])
 def test_nics_that_attain_less_than_the_others_are_a_group(slow, group):
-    """Each of four NICs sends alone, the slow ones at half the rate, and all receive alike."""
+    """Each of four NICs sends alone, the slow ones at half the rate, and all receive at the same rate."""
     rng = np.random.default_rng(1)
     begin = np.arange(400) * 100
     took = np.where(np.isin(np.arange(400) % 4, slow), 80, 40) + rng.integers(0, 8, 400)
@@ -163,15 +163,15 @@ def test_a_slow_direction_of_an_all_to_all_is_named_in_nine_of_ten_runs(directio
 @pytest.mark.parametrize(
     ("at_once", "alone", "turns", "found"),
     [
-        (0.82, None, 60, "remark"),  # as measured: a sound NIC reached this while three always sent to it
+        (0.82, None, 60, "remark"),  # as measured: a healthy NIC reached this while three sent to it
         (0.6, None, 60, "slow"),
-        (0.82, 1.0, 60, "nothing"),  # the run shows that the NIC is sound
-        (0.82, 1.0, 14, "remark"),  # seven messages have a single sender, too few to show it
+        (0.82, 1.0, 60, "nothing"),  # the run shows that the NIC is healthy
+        (0.82, 1.0, 14, "remark"),  # seven messages have a single sender, too few for a finding
         (0.82, 0.82, 60, "slow"),
     ],
 )
 def test_a_sound_nic_receives_less_while_several_send_to_it(at_once, alone, turns, found):
-    """All send to all, and in every other of the first *turns*, if at all, *alone*: from one to one.
+    """All send to all, and in every other of the first *turns*, one rank may send *alone* to one.
 
     Rank 0 is slower.
     """
@@ -199,7 +199,7 @@ def test_a_sound_nic_receives_less_while_several_send_to_it(at_once, alone, turn
 def test_a_stall_is_named_with_its_time_and_its_messages(seed, operation, host, at):
     run, when, hit = NoisyRun.make(seed, 4, operation).stalled(host, at, 50 * MS)
     stalls = [one for one in run.diagnosis().anomalies if one.what == "stall"]
-    if not len(hit):  # the moment fell into a computation
+    if not len(hit):  # this time was during a computation
         assert stalls == []
         return
     (one,) = stalls
@@ -263,7 +263,7 @@ def chain():
     ("took_ns", "makespan_ns"),
     [
         ([100, 45, 120, 99], 260),  # as it was
-        ([60, 45, 120, 99], 230),  # the chain is 40 shorter, but the computation then waits for the third
+        ([60, 45, 120, 99], 230),  # the chain is 40 shorter, but then the computation waits for the third
         ([60, 45, 70, 99], 220),
         ([100, 45, 120, 50], 211),
         ([200, 45, 120, 99], 360),
@@ -339,7 +339,7 @@ def test_messages_inside_a_host_are_left_out():
         ([(0, 1, 8, 0, 100)], [100]),  # alone
         ([(0, 1, 8, 0, 100), (0, 2, 8, 0, 100)], [50, 50]),  # two share the NIC that sends
         ([(0, 2, 8, 0, 100), (1, 2, 8, 50, 100)], [75, 25]),  # and the one that receives, for half the time
-        # 0 to 1 is held to a third where it ends, so that 0 to 2 gets the rest of where both begin.
+        # 0 to 1 is limited to a third at its receiver, so 0 to 2 gets the rest of the sender's rate.
         ([(0, 1, 8, 0, 90), (2, 1, 8, 0, 90), (3, 1, 8, 0, 90), (0, 2, 8, 0, 90)], [30, 30, 30, 60]),
     ],
 )

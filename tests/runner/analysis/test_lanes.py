@@ -1,4 +1,4 @@
-"""Lanes: what lies above slices, what overlaps, and what fills an area."""
+"""Lanes: parents of slices, overlaps, and sums over an area."""
 
 import gzip
 import json
@@ -42,7 +42,7 @@ def nodes_of(rows):
 
 
 def chain(*rows):
-    """Return nodes that follow each other, 100 ns each, given as (module, phase, operator)."""
+    """Return consecutive nodes of 100 ns each, given as (module, phase, operator)."""
     return nodes_of(
         [
             {"start_ns": 100 * i, "length": 100, "module": module, "phase": phase, "operator": operator}
@@ -161,7 +161,7 @@ def test_measured_times_replace_simulated_ones(run):
     assert nodes["node_id"].tolist() == late["node_id"].drop([0, 2]).tolist()
     lanes = Lanes(nodes)
     assert lanes.table["label"].tolist() == ["compute", "communication"] * 2
-    # The run replays what was measured.
+    # The run replays the measured times.
     replayed = Lanes(run.nodes)
     assert lanes.lane_of(1, 4) == replayed.lane_of(1, 4)
     assert lanes.lane_of(0, int(late["node_id"][0])) == (-1, 0, 0)

@@ -1,4 +1,4 @@
-"""What was planted into public traces of GPUs, and is most of the step then, is named first."""
+"""A slowdown planted into a public GPU trace that is most of the step is named first."""
 
 import copy
 import gzip
@@ -24,7 +24,7 @@ def alexnet(data_dir):
 
 
 def read(data_dir, name):
-    """The events of a trace; their times count from the first one."""
+    """The events of a trace, with times relative to the first event."""
     path = data_dir / "converter" / "kineto" / f"{name}.json.gz"
     trace = json.loads(gzip.decompress(path.read_bytes()))
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
@@ -48,7 +48,7 @@ def answer(events, folder):
 
 
 def stopped(events, moment, extra):
-    """Let the host, and what it waits for, take *extra* longer at a *moment*: what encloses it is longer."""
+    """Lengthen host work at a *moment*, and its waits and enclosing events, by *extra*."""
     events = copy.deepcopy(events)
     for event in events:
         if event["ts"] >= moment:
@@ -59,7 +59,7 @@ def stopped(events, moment, extra):
 
 
 def slower(events, is_slow, extra):
-    """Let each chosen kernel take *extra* longer, which moves all later work of the device and its waits."""
+    """Lengthen each chosen kernel by *extra*, which delays all later work of the device and its waits."""
     events = copy.deepcopy(events)
     free = {}
     for event in sorted((e for e in events if e["cat"] in DEVICE), key=lambda event: event["ts"]):

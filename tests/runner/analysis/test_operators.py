@@ -1,4 +1,4 @@
-"""What operators reach of the roofline of the chip that a trace names."""
+"""Shares of the roofline that operators reach on the chip of a trace."""
 
 import dataclasses
 import json
@@ -104,7 +104,7 @@ def test_operators_without_shapes_have_missing_figures_and_copies_no_operations(
         ({}, False),
         ({1: "", 3: ""}, True),
         ({1: ""}, False),  # it has shapes, but no model
-        ({0: "mine::product", 1: "", 3: ""}, False),  # shapes would give it no model
+        ({0: "mine::product", 1: "", 3: ""}, False),  # shapes would not give it a model
     ],
 )
 def test_note_requests_shapes_if_useful(bert, tmp_path, changed, noted):
@@ -218,7 +218,7 @@ def test_nothing_is_promised_above_the_roofline():
 
 
 def test_a_product_bound_by_memory_is_not_held_against_one_that_moves_less():
-    """Without the chip's peaks, the bytes of products of the same operations have to be alike, too."""
+    """Without the chip's peaks, the bytes of matmuls with equal operations must also be similar."""
     thin = dataclasses.replace(rate("aten::mm", "gemm", 1_000, 4_000), size_bytes=5_000)
     square = dataclasses.replace(rate("aten::addmm", "gemm", 1_000, 1_000), size_bytes=100)
     assert not reaches_of([thin, square])
@@ -231,7 +231,7 @@ SINGLE = ["ampere_sgemm_128x64_nn", "cutlass_80_simt_sgemm_256x128_8x4_nt_align1
 
 
 def product(time_ns=1_000_000, **more):
-    """Return the rate of products that take 0.8 ms at the FP32 peak of an A100."""
+    """Return the rate of matmuls that take 0.8 ms at the FP32 peak of an A100."""
     return rate("aten::mm", "gemm", 1_560_000_000, time_ns, **({"chip": A100, "precision": "fp32"} | more))
 
 
@@ -272,7 +272,7 @@ def test_advice_on_tf32_has_a_simulated_gain(tmp_path):
 
 
 def measured(program, rates):
-    """Return *program* with what its trace said of operators."""
+    """Return *program* with the facts on operators in its trace."""
     kinds = [
         [one.operator, one.kind, one.precision, one.arguments, one.flops, one.size_bytes, 0] for one in rates
     ]
@@ -298,9 +298,7 @@ def test_advice_has_evidence_or_is_not_given(tmp_path):
     (item,) = run_of(tmp_path, measured(program, rates)).summary.advice
     assert (item.what, item.key, item.gain_ns) == ("aten::mul (kernel op0)", "kernel:op0=4", 3_000_000)
     assert "4 times as fast: bf16[1000] reaches" in item.how
-    plain = run_of(
-        tmp_path / "plain", program
-    ).summary.advice  # without rates, what faster operators would bring
+    plain = run_of(tmp_path / "plain", program).summary.advice  # without rates, advice on the dispatch
     assert len(plain) == 3
 
 

@@ -1,4 +1,4 @@
-"""The path as tables: by contributors, by dimensions of the network and by links."""
+"""The critical path as tables: by contributor, by network dimension and by link."""
 
 import dataclasses
 
@@ -85,7 +85,7 @@ def test_slack_table_has_every_node_the_critical_ones_first(run):
 def test_layers_hold_all_work_in_modules(run):
     table = layer_table(run.result, run.workload, run.path)
     assert table["module"].tolist() == [f"layers.{layer}" for layer in range(6)]
-    # Computation of the two ranks differs, so the figures are means; host work is in no layer of a device.
+    # The ranks' computation differs, so the figures are means; host work is in no layer of a device.
     assert set(table["forward_ns"]) == {450_000}
     assert set(table["communication_ns"]) == {300_000}
     assert table["on_path_ns"].sum() == run.path.makespan_ns
@@ -126,7 +126,7 @@ def test_a_communication_is_walked_back_from_message_to_message(simulated):
     rows = [
         (before, rank, 1, half, end - 10),  # reached it last, a little before the end
         (beside, rank, 1, start, end - 20),  # reached it earlier: nobody waited for it
-        (beside, before, 1, start + 100, half),  # what the sender had waited for
+        (beside, before, 1, start + 100, half),  # the sender waited for this
         (before, rank, 1, end - 5, end + 5),  # came too late
     ]
     table = with_flows(simulated, rows, ring_links(8)).breakdown("link").set_index("key")["duration_ns"]

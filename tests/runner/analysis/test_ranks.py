@@ -1,4 +1,4 @@
-"""Ranks: which is the slowest, when each arrives at collectives, and which are equal."""
+"""The slowest rank, arrivals at collectives, and equal ranks."""
 
 from dataclasses import replace
 from math import inf
@@ -26,7 +26,7 @@ DELAYED = "descheduled"
 
 
 class Recorded:
-    """The columns of a result that the answer reads."""
+    """The columns of a result that the analysis reads."""
 
     backend = "analytical-aware"
     makespan_ns = 10_000
@@ -177,7 +177,7 @@ def test_waiting_times_come_from_collectives(run):
 
 
 def measured(tmp_path, *, ahead_ns=0):
-    """Analyse the replay of three ranks, of which rank 1 computes 6 ms longer and has a clock of its own."""
+    """Analyse the replay of three ranks; rank 1 computes 6 ms longer and has a separate clock."""
 
     def rank(late_ns, waited_ns, begin_ns=0):
         nodes = [comp(0, 3 * MS + late_ns + begin_ns), coll(1, 1 << 20, (0,), duration_ns=MS + waited_ns)]

@@ -80,7 +80,7 @@ def test_edited_metadata_shares_nothing(shared):
         ("aten::mul", "aten::mean", "aten::relu"),
         ("aten::clone", "aten::clone"),  # two copies of different tensors
         ("aten::add_", "aten::add_"),
-        ("aten::mul", "aten::sum"),  # reads less than what was written
+        ("aten::mul", "aten::sum"),  # reads less than was written
     ],
 )
 def test_neighbours_that_pass_nothing_on_are_no_chain(operators):
@@ -305,7 +305,7 @@ def advised(ranks):
 def step(*batches, copied=""):
     """Return two ranks with a chain of nodes: a forward pass with its collectives, then a backward pass.
 
-    Before each collective, its operands are *copied*, a place, and the host is inside the call.
+    The operands of each collective are *copied* at this place, and the host is inside the call.
     """
     nodes = []
 

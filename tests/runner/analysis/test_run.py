@@ -1,4 +1,4 @@
-"""A run with every answer derived from it, opened without a page."""
+"""An open run with all analyses derived from it, without the viewer."""
 
 import math
 import threading
@@ -118,7 +118,7 @@ def test_columns_are_written_as_their_table_is(rows, data):
     assert "".join(csv_pieces(columns, order)) == csv_text(frame.iloc[order]) == expected
 
 
-# What could change in the step of a run, and what it would take then.
+# Possible changes of a run's step, and the step times with them.
 
 
 def test_targets_are_what_the_backend_can_change(run, simulated):

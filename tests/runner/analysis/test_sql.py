@@ -1,4 +1,4 @@
-"""SQL over a run: right answers, nothing written, no file and no network, bounded time and memory."""
+"""SQL over a run: correct results, no writes, no access to files or the network, bounded time and memory."""
 
 import importlib
 import inspect
@@ -27,7 +27,7 @@ from chakrascope.runner.analysis.sql import _query
 from chakrascope.support import end_with_parent
 from chakrascope.support.table import csv_text
 
-# Looked for, not imported: most tests leave that to the process that answers.
+# Found, but not imported: most tests use only the process that answers queries.
 pytestmark = pytest.mark.skipif(find_spec("duckdb") is None, reason="SQL is an extra")
 
 
@@ -80,7 +80,7 @@ ASKED = [
 
 @pytest.fixture(scope="module")
 def worker():
-    """Return the program of the process that answers, as a module of this one."""
+    """Return the program of the process that answers queries, as a module."""
     return importlib.import_module("chakrascope.runner.analysis.sql._worker")
 
 

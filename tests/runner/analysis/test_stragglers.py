@@ -31,12 +31,12 @@ def found(path):
 
 @pytest.fixture
 def answer(tmp_path):
-    """Return what is said of a job on paper."""
+    """Return the analysis of a synthetic job."""
     return lambda **job: found(TrainingJob(**job).write(tmp_path / "job.parquet"))
 
 
 def only_for(wanted, factor, least_step=0, other=1.0):
-    """Return a factor for one worker, from a step on."""
+    """Return a factor for one worker, from a given step on."""
     return lambda step, replica, stage, _: (
         factor if (replica, stage) == wanted and step >= least_step else other
     )

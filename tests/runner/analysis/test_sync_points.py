@@ -18,10 +18,10 @@ few = settings(max_examples=25, deadline=None, derandomize=True)
 
 
 def looped(work, tails, transfers, repeats=40):
-    """Return begin and arrivals of each rank in the last of many steps, its ends, and the time of a step.
+    """Return begin and arrivals of each rank in the last of many steps, its ends, and the step time.
 
-    A rank works *work* (by rank and collective) before each collective, and its tail after the last one. A
-    collective ends for all ranks its transfer after the last arrival.
+    A rank computes for *work* (by rank and collective) before each collective, and for its tail after the
+    last one. A collective ends for all ranks its transfer time after the last arrival.
     """
     begin = np.zeros(len(tails), np.int64)
     for repeat in range(repeats):
@@ -38,7 +38,7 @@ def looped(work, tails, transfers, repeats=40):
 
 
 def captured(work, tails, transfers, clocks):
-    """Return the workload that a capture of the last step of `looped` gives, and the mean time of a step."""
+    """Return the workload that a capture of the last step of `looped` yields, and the mean step time."""
     begin, arrivals, ends, period = looped(work, tails, transfers)
     ranks = []
     for rank in range(len(tails)):
@@ -130,7 +130,7 @@ def test_waits_are_known_where_clocks_are_not():
 
 
 def pipeline(first_ns, *, buffered):
-    """Return two stages: the second waits for what the first computes."""
+    """Return two stages: the second waits for results of the first."""
     sent_ns = MS // 10 if buffered else MS
     first = [comp(0, first_ns), send(1, 0, 1, after=(0,), duration_ns=sent_ns, stream=1)]
     second = [recv(0, 0, 1, duration_ns=first_ns + MS, stream=1), comp(1, 2 * MS, (0,))]
@@ -145,14 +145,14 @@ def test_a_receive_waits_for_its_sender(buffered):
     assert path.segments["rank"].tolist() == [0, 1, 1]
     assert path.segments["duration_ns"].tolist() == [8 * MS, MS, 2 * MS]
     assert path.segments["reason"][1] == "Waited 8.00 ms for rank 0 to reach 'send' (node 1)."
-    # In a loop the first stage computes the next step meanwhile: it bounds.
+    # In a loop, the first stage computes the next step in the meantime, so it is the bound.
     after = what_if(experiment, [(Target("operator", "aten::mm"), 2.0)])
     assert result.makespan_ns - after.makespan_ns == 4 * MS
 
 
 @pytest.mark.parametrize("removed_ns", [0, 4 * MS])
 def test_waits_are_those_of_the_traces_from_which_recording_was_taken_out(removed_ns):
-    """The second rank came 0.5 ms after the first, however much less it would have done unrecorded."""
+    """The second rank came 0.5 ms after the first, regardless of the overhead of recording."""
     came = {"measured_start_ns": 8 * MS + MS // 2}
     first = [comp(0, 8 * MS, measured_start_ns=0), send(1, 0, 1, after=(0,), duration_ns=MS, stream=1)]
     second = [comp(0, MS, measured_start_ns=0),
@@ -169,7 +169,7 @@ def test_waits_are_those_of_the_traces_from_which_recording_was_taken_out(remove
 
 
 def test_device_collectives_have_device_times():
-    """Half of the time of the second rank's host was recording, which did not delay the device."""
+    """Half of the host time of the second rank was recording, which did not delay the device."""
 
     def rank(removed_ns):
         nodes, before = [], ()
@@ -221,7 +221,7 @@ def test_the_root_of_a_broadcast_may_leave_before_the_others_come():
 
 
 def test_lagging_ranks_are_replayed_separately():
-    """Where the waits explain nothing, a change gains what it does on the rank itself."""
+    """If the waits explain nothing, the gain of a change is its gain on the rank itself."""
     ranks = [[comp(0, 9 * MS), coll(1, 4096, (0,), duration_ns=MS), comp(2, MS, (1,))],
              [comp(0, MS), coll(1, 4096, (0,), duration_ns=MS), comp(2, 9 * MS, (1,))]]  # fmt: skip
     program = workload(*ranks)

@@ -1,4 +1,4 @@
-"""Communication of unknown size is communication everywhere, and every answer that depends on it says so."""
+"""Communication of unknown size counts as communication, and results that depend on it say so."""
 
 import json
 

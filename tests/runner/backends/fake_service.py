@@ -65,7 +65,7 @@ class FakeService:
         return b""
 
     def hang(self, *_):
-        """Never answer while anybody waits."""
+        """Never answer while a client waits."""
         self.released.wait(200)
         return b""
 
@@ -166,7 +166,7 @@ class FakeService:
             return NetworkConfig(("Switch",) * alike, counts, (50.0,) * alike, (500.0,) * alike)
         parts = {1: backend.analytical_congestion_aware, 2: backend.analytical_congestion_unaware}
         rows = parts[backend.choice].topology.network
-        # As the service does: the shortest digits that are the same number in 32 bits.
+        # As the service does: the shortest decimal text of the same 32-bit number.
         exact = {
             key: [float(str(np.float32(getattr(row, key)))) for row in rows]
             for key in ("bandwidth", "latency")
@@ -255,10 +255,10 @@ def run(service, progress=None, *, timeout_s=120.0, call_s=None, kind="analytica
 
 @contextmanager
 def no_thread_stays():
-    """Check that the block leaves no thread but those of the fake's pool."""
+    """Check that the block leaves no threads except those of the fake's pool."""
     before = set(threading.enumerate())
     yield
-    # gRPC's server has a thread of its own that serves the pool.
+    # gRPC's server has a separate thread that serves the pool.
     of_the_fake = ("ThreadPool", "_serve")
 
     def left():

@@ -45,7 +45,7 @@ PS_PER_BYTE = 20  # 400 Gb/s
 
 
 def wire_ps(size):
-    """Return how long the packets of a message take on one link."""
+    """Return the duration of a message's packets on one link."""
     packets = -(-size // PAYLOAD)
     return (size + packets * HEADER) * PS_PER_BYTE
 
@@ -55,7 +55,7 @@ def rounded(time_ps):
 
 
 def arrivals(driver, sent):
-    """Send all messages at once and return when each arrived."""
+    """Send all messages at once, and return the arrival times."""
     arrived = dict(driver.advance(sent, -1))
     while len(arrived) < len(sent):
         more = driver.advance([], -1)
@@ -124,7 +124,7 @@ def _node(node):
 
 
 def messages(case):
-    """Return the recorded messages in the order in which they were sent, with how long each took."""
+    """Return the recorded messages in the order of sending, with their durations."""
     order = sorted(range(len(case["fct"])), key=lambda index: case["fct"][index][3])
     sent = [(index, *case["fct"][index][:4]) for index in order]
     return sent, {index: flow[4] for index, flow in enumerate(case["fct"])}

@@ -1,4 +1,4 @@
-"""The backends that run the user's own ASTRA-sim, against a program that speaks its log format."""
+"""The backends that run the user's own ASTRA-sim, with a fake program that writes its log format."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_program_that_does_not_end_is_stopped(program, monkeypatch, mode, tmp_
     began = []
 
     def monotonic():
-        """Let time stand still until the program has started, however long that takes."""
+        """Stop the clock until the program has started, for as long as that takes."""
         now = time.monotonic()
         if not began and pids.is_file():
             began.append(now)
@@ -227,7 +227,7 @@ def test_cancelling_stops_the_program_at_once(program, monkeypatch, tmp_path):
 
 
 def test_cancelling_works_once_all_ranks_have_finished(program, monkeypatch):
-    """While the log is still read, for one."""
+    """For example, while the log is still being read."""
     with pytest.raises(Cancelled):
         run(program, "ok", monkeypatch, progress=lambda now_ns, finished: finished < 2)
 

@@ -1,4 +1,4 @@
-"""ASTRA-sim's ns-3 as a backend: the network it is given, and what it writes beside its log."""
+"""ASTRA-sim's ns-3 as a backend: its network files, and its output files other than the log."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Backends: how one is added, what a choice among them is, one rank alone, and their limits."""
+"""Backends: registration, selection, one rank alone, and limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgr
 from chakrascope.runner.backends.ns3 import TcpDriver
 from chakrascope.runner.config import TcpPart, fabric_of
 
-# What CONTRIBUTING says of a new backend: one file, and everything asks its traits.
+# A new backend as CONTRIBUTING describes it: one file; other code reads only its traits.
 
 TOY = '''
 """A backend in one file: every message takes a microsecond."""
@@ -72,7 +72,7 @@ def test_plugin_backend_simulates_with_its_traits():
         "every message takes 1 us"
     )
     assert about_backend("toy").dimensions_only
-    # It sees no links: who checks a setup for it says so, without knowing its name.
+    # It has no links: checks of a setup report this without knowing the backend's name.
     failing = NetworkConfig.from_mapping(
         {
             "topology": ["Switch"],
@@ -99,7 +99,7 @@ def test_backend_without_traits_gets_defaults(monkeypatch):
     assert about_backend("own") == Traits()
 
 
-# The backend that asks the flow model first, and packets where that may be too far off.
+# The backend auto: it runs the flow model, then packets if the flow model may be inaccurate.
 
 MODEL = workload(*[[coll(0, 1 << 20, comm_type=CollectiveType.ALL_TO_ALL)] for _ in range(4)])
 
@@ -143,7 +143,7 @@ def test_what_is_no_error_is_refused(name):
         answer(star(4), name)
 
 
-# A network of one rank: simulated by our backends, never handed to ASTRA-sim, which wants two.
+# A network of one rank is simulated by our backends, but never passed to ASTRA-sim, which needs two.
 
 COMPUTE_NS = 5000
 REFUSED = "'alone' has one rank, and ASTRA-sim simulates two or more"
@@ -179,7 +179,7 @@ def test_a_service_is_not_asked():
         simulate(job(), "default", alone(), backend="service://127.0.0.1:1")
 
 
-# What the congestion-aware network says its links carried over time.
+# The recorded load of links over time in the congestion-aware network.
 
 GIB = 1 << 30
 
@@ -203,7 +203,7 @@ def test_stretches_add_up_to_the_links_and_none_is_faster_than_its_link(pattern,
     assert width.nunique() == 1
     assert (use["start_ns"] % width == 0).all()
     assert use["start_ns"].max() < result.makespan_ns <= 64 * width.iloc[0]
-    # Times are cut to whole ns, so what a link is busy with may be a little more than its speed allows.
+    # Times are rounded down to whole ns, so the load of a link may slightly exceed its rate.
     messages = links["messages"].max()
     assert (use["bytes"] <= (width + messages) * bandwidth * GIB / 1e9).all()
 
@@ -223,7 +223,7 @@ def test_link_intervals_are_omitted_without_tables(tmp_path):
     assert not (tmp_path / "run" / "link_use.parquet").exists()
 
 
-# Backends at their limits: no memory, no disk, programs that do not read: an error each, nothing left.
+# Backends without memory or disk space, and programs that do not read: an error each, nothing left.
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")
 
@@ -248,7 +248,7 @@ def test_a_packet_model_without_memory_says_so(ns3, tmp_path):
 
 @pytest.mark.parametrize("backend", ["analytical-aware", "packet"])
 def test_our_engine_without_memory_says_so(backend):
-    # A process of its own: the limit cannot be taken back.
+    # A separate process, because the limit cannot be raised again.
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"
@@ -299,7 +299,7 @@ def test_astra_sim_s_inputs_on_a_full_disk(tmp_path, monkeypatch):
 
 
 def test_astra_sim_that_did_not_notice_a_full_disk(tmp_path, monkeypatch):
-    """It ends as if nothing were the matter, its log and its list of messages cut short."""
+    """The program exits normally, although its log and its list of messages are truncated."""
     monkeypatch.setenv("FAKE_NODES", json.dumps([[0, 0, 0, 5], [1, 0, 0, 5]]))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     fake = executable(tmp_path / "fake", f"#!{sys.executable}\n{FAKE.read_text(encoding='utf-8')}")
@@ -308,7 +308,7 @@ def test_astra_sim_that_did_not_notice_a_full_disk(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["fake"]
 
 
-# What processes that were killed leave behind is removed, and what others still use is not.
+# Files that killed processes left are removed, except those that other processes still use.
 
 HOLD = (
     "import sys\n"

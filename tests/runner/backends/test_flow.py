@@ -1,4 +1,4 @@
-"""Flows share links as packets do, also where links fail; results that noise would change are flagged."""
+"""Flows share links as packets do, even if links fail; results that are sensitive to noise are flagged."""
 
 from types import SimpleNamespace
 
@@ -69,7 +69,7 @@ def test_single_message_takes_the_time_of_its_packets(chain, size, astra_sim_clo
         HAS_WIN=0,
         ASTRA_SIM_CLOCK=int(astra_sim_clock),
     )
-    # Acknowledgements of a message wait for nothing but each other.
+    # Acknowledgements of a message wait only for each other.
     assert ends(carry(fabric, [(0, 1, size)])) == ends(carry(fabric, [(0, 1, size)], "packet"))
 
 
@@ -132,7 +132,7 @@ def test_collectives_take_about_the_time_of_packets(kind):
     model = all_ranks(kind, 1 << 18)
     flow, packet = (simulate(model, "default", flow_clos(), backend=name) for name in ("flow", "packet"))
     assert flow.makespan_ns == pytest.approx(packet.makespan_ns, rel=0.05)
-    # When the last rank has finished, the last acknowledgements of the packets are on their way.
+    # When the last rank has finished, the last acknowledgements of the packets are in flight.
     links = flow.links.merge(packet.links, on=["src", "dst"])
     assert links["bytes_x"].tolist() == pytest.approx(links["bytes_y"].tolist(), rel=1e-2)
     assert sorted(flow.flows["bytes"]) == sorted(packet.flows["bytes"])
@@ -182,7 +182,7 @@ def test_data_that_queues_both_ways_is_named_and_allowed_for():
     both = [(0, 1, 8 << 20), (1, 0, 8 << 20)]
     flow, packet = carry(fabric, both), carry(fabric, both, "packet")
     assert flow.provenance["flow"]["flags"] == ["two-way"]
-    # The windows travel as clusters, and each link rests for a third of the time.
+    # The windows travel as clusters, and each link is idle for a third of the time.
     assert flow.makespan_ns == pytest.approx(packet.makespan_ns, rel=0.02)
     assert flow.makespan_ns > 1.3 * carry(fabric, both[:1]).makespan_ns
 
@@ -246,7 +246,7 @@ def test_link_intervals_add_up_to_totals():
     # 400 Gb/s are 50 bytes a ns, and those between the leaves half of it.
     line = np.where((use["src"] > 3) & (use["dst"] > 3), 25, 50)
     assert (use["bytes"] <= line * use["width"] * 1.01).all()
-    # Packets are on a link a little later than flows, which are on all links at once.
+    # Packets reach a link a little later than flows, which use all links at once.
     assert use["width"].nunique() == 1
     assert abs(use["start_ns"].max() - packet.link_use["start_ns"].max()) <= 2 * use["width"].iloc[0]
 
@@ -317,7 +317,7 @@ def test_few_steps_and_equal_ones_do_not_drift():
     assert not may_drift(flows([]), 0)
     assert not may_drift(flows([100] * 20), 2000)
     assert may_drift(flows([100] * 19 + [150]), 2050)
-    assert may_drift(flows([91_000] * 19 + [92_000]), 1_821_000)  # a longer way matters less to long ones
+    assert may_drift(flows([91_000] * 19 + [92_000]), 1_821_000)  # large messages need a longer path less
     assert not may_drift(flows([100, 150]), 250)
     assert not may_drift(flows([100, 300] * 10, [1000, 2000] * 10), 4000)  # larger ones may take longer
 
@@ -329,14 +329,14 @@ def late(by):
 @pytest.mark.parametrize(
     ("step_ns", "late_by", "expected"),
     [
-        (1000.0, 50, (0, False)),  # what the last message is late by does not count
+        (1000.0, 50, (0, False)),  # the delay of the last message does not count
         (1000.0, -50, (0, False)),
-        # 100 steps, each up to 2 packets of 50 ns late: 10 us in all; a chain in step passes on little.
-        (1000.0, 700, (0.052, False)),  # the most that was tried
-        (1000.0, 900, (0.017, True)),  # already of the least noise
-        # As much is far more than noise adds up to in 10 steps.
+        # 100 steps, each up to 2 packets of 50 ns late: 10 us in total; a chain in step adds only a little.
+        (1000.0, 700, (0.052, False)),  # the largest noise tried
+        (1000.0, 900, (0.017, True)),  # already with the smallest noise
+        # This is far more than the noise of 10 steps can add up to.
         (10_000.0, 700, (0.013, True)),
-        (1000.0, -100, (0.004, True)),  # a shorter chain hangs on who is first
+        (1000.0, -100, (0.004, True)),  # a shorter chain depends on the order
     ],
 )
 def test_a_chain_hangs_on_noise_if_ranks_do_not_catch_up(step_ns, late_by, expected):
@@ -347,7 +347,7 @@ def test_stall_under_perturbation_sets_a_flag():
     assert moved_by_shaking(10_000, 50.0, 50.0, lambda packets: SimpleNamespace(unfinished=[1])) == (1, True)
 
 
-# Flows on links that fail, slow down or come back in the middle of a simulation.
+# Flows on links that fail, slow down or recover during a simulation.
 
 
 @pytest.mark.parametrize("hop", [0, 1])
@@ -385,7 +385,7 @@ def test_flows_on_links_that_change_are_near_packets(failures):
     assert counts[0] == counts[1]
     cut = any("rate" not in failure for failure in failures)
     assert ("loss" in flow.provenance["flow"]["flags"]) == cut
-    if cut:  # and packets were sent again
+    if cut:  # and packets were retransmitted
         return
     carried = (flow.links.groupby("src")["bytes"].sum(), packet.links.groupby("src")["bytes"].sum())
     pd.testing.assert_series_equal(*carried, rtol=0.05)

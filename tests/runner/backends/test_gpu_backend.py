@@ -63,7 +63,7 @@ def test_computation_beside_a_collective_slows_down():
 @pytest.mark.parametrize("backend", ["gpu", "analytical-unaware", "analytical-aware", "flow", "packet"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_kernels_take_turns(kind, backend):
-    # What hosts, copy engines and waiting do runs beside a kernel on every backend.
+    # On every backend, hosts, copy engines and waits run in parallel with a kernel.
     kernel, other = comp(0, 1_000_000, stream=0), comp(1, 1_000_000, stream=1, kind=kind)
     turns = 2 if (kind, backend) == ("compute", "gpu") else 1
     result = run(kernel, other, backend=backend, semantics="trace")
@@ -102,7 +102,7 @@ def test_one_of_the_ranks_in_step_is_simulated(network, ranks):
         nodes[-1] += last
         return simulate(workload(*nodes), "default", network, backend="gpu")
 
-    # The last rank falls out of step at its own node, so that all ranks are simulated from the start.
+    # The last rank differs from the others at its own node, so all ranks are simulated from the start.
     one_gpu, all_gpus = result(), result(comp(3, 1000, (2,)))
     assert one_gpu.provenance["events"] < 0.6 * all_gpus.provenance["events"]
     for node in range(3):
@@ -111,7 +111,7 @@ def test_one_of_the_ranks_in_step_is_simulated(network, ranks):
         result.nodes[result.nodes["node_id"] < 3]["origin_rank"].tolist() for result in (one_gpu, all_gpus)
     ]
     assert origins[0] == origins[1]
-    # What arrives at the very end is counted only if the simulation goes on.
+    # An arrival at the very end is counted only if the simulation continues.
     up = [result.links[result.links["src"] < ranks] for result in (one_gpu, all_gpus)]
     assert up[0].equals(up[1])
     assert one_gpu.ranks["compute_slowdown"].tolist()[:-1] == all_gpus.ranks["compute_slowdown"].tolist()[:-1]
@@ -149,7 +149,7 @@ def test_a_machine_is_a_file_too_and_decides_the_hash(tmp_path):
         mine.write_text(yaml.safe_dump(data), encoding="utf-8")
         model = workload(*[[coll(0, SIZE)] for _ in range(8)])
         hashes.append(prepare(model, "default", NETWORK, backend=f"gpu:{mine}").content_hash)
-    # What is said of a figure decides nothing.
+    # Sources of figures have no effect.
     assert hashes[0] != hashes[1] == hashes[2]
     assert run(coll(0, SIZE), backend=f"gpu:{mine}").makespan_ns > run(coll(0, SIZE)).makespan_ns
     assert prepare(model, "default", NETWORK, backend="flow").gpu_machine is None

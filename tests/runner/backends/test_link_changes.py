@@ -1,4 +1,4 @@
-"""Links that fail, slow down or come back in the middle of a simulation: closed forms, detours and errors."""
+"""Links that fail, slow down or recover during a simulation: closed forms, detours and errors."""
 
 from dataclasses import replace
 
@@ -55,7 +55,7 @@ def carry(network, sent):
 
 
 def tandem_ps(packets, hop, from_ps, times):
-    """Return when the last of equal packets is over two links, one of them slower *times* from then."""
+    """Return when the last of equal packets has crossed two links; one is *times* slower from then on."""
     free = [0, 0]
     for _ in range(packets):
         ready = 0
@@ -72,7 +72,7 @@ def tandem_ps(packets, hop, from_ps, times):
 @pytest.mark.parametrize("times", [2, 4])
 def test_rest_of_a_message_takes_the_rate_of_the_slow_link(hop, at_us, times):
     failure = {"link": [hop, 2], "rate": 1 / times, "at": f"{at_us}us"}
-    # Without a window nothing but the links holds the packets back.
+    # Without a window, only the links delay the packets.
     arrived, report = carry(failing(star(2, HAS_WIN=0), failure), [(0, 1, 1000 * PAYLOAD, 0)])
     assert arrived[0] == tandem_ps(1000, hop, at_us * US, times)
     assert report.changes["time_ns"].tolist() == [at_us * 1000]
@@ -93,11 +93,11 @@ def test_a_message_on_a_link_that_is_cut_waits_for_it():
     arrived, report = carry(network, [(0, 1, 1 << 20, 0)])
     whole, _ = carry(star(2), [(0, 1, 1 << 20, 0)])
     lost, waiting = report.changes["lost"].tolist(), report.changes["waiting"].tolist()
-    # What was on the way to the switch, and the acknowledgements on their way back.
+    # The packets in flight to the switch, and the acknowledgements in flight from it.
     assert lost[0] > DELAY_PS // PACKET_PS
     assert lost[1:] == [0]
     assert waiting == [1, 0]
-    # The host sends on when the link is back, and is asked for what was lost.
+    # The host continues when the link has recovered, and retransmits the lost packets.
     assert 10 * US < arrived[0] - whole[0] < 15 * US
 
 
@@ -117,7 +117,7 @@ def test_lost_packets_are_resent_over_the_other_path():
     assert cut.makespan_ns > whole.makespan_ns
     assert cut.flows["bytes"].sum() == whole.flows["bytes"].sum()
     assert cut.provenance["packets"]["drops"] > 0
-    # Nothing leaves by the dead link after that: one stretch at most reaches over the cut.
+    # Nothing uses the failed link after that: at most one interval extends over the failure.
     late = cut.link_use.query("start_ns > 30000 and ((src == 4 and dst == 6) or (src == 6 and dst == 4))")
     assert late.empty
 
@@ -209,7 +209,7 @@ def test_a_host_with_two_interfaces_goes_on_with_the_other():
 
 
 def failures_for_a_time():
-    """Draw up to four failures of links of the Clos fabric that end again."""
+    """Draw up to four temporary failures of links of the Clos fabric."""
 
     def failure(link, at, lasts, rate):
         return {"link": list(link), "at": f"{at}us", "until": f"{at + lasts}us", "rate": rate}
@@ -237,7 +237,7 @@ def test_closed_form_of_the_analytical_network():
     whole = run(config, "analytical-aware", size=size).makespan_ns
     later = {"link": [0, 2], "rate": 0.5, "at": f"{whole // 2} ns"}
     slow = run(failing(config, later), "analytical-aware", size=size).makespan_ns
-    # The second of two steps, of half the size each, goes over the slow link once in either direction.
+    # The second of two steps, each of half the size, crosses the slow link once in each direction.
     cut = run(failing(config, {"link": [0, 2], "rate": 0.5, "until": "900s"}), "analytical-aware", size=size)
     once = (size / 2) / (8 * 2**30 / 1e9)
     assert slow - whole == pytest.approx(once, rel=1e-3)

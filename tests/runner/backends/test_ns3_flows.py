@@ -1,4 +1,4 @@
-"""The driver of ns-3, found, compiled, asked and ended; and links that change in its middle."""
+"""The driver of ns-3: search, compilation, requests and exit; and links that change in a simulation."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ from chakrascope.runner.config import TcpPart, fabric_of, read_failures
 
 def test_a_driver_that_dies_is_named(ns3):
     with TcpDriver(ns3, fabric_of(star(2)), TcpPart()) as driver:
-        # The program itself: it may still answer for a moment after the guard that started it has died.
+        # The program itself: it may still answer for a moment after the guard that started it has exited.
         guard = driver._process.pid
         program = int(Path(f"/proc/{guard}/task/{guard}/children").read_text("utf-8"))
         os.kill(program, signal.SIGKILL)
@@ -152,7 +152,7 @@ def test_the_compiled_model_is_kept(ns3, capfd):
 
 @pytest.fixture
 def slow_compiler(tmp_path):
-    """Return the variables of an ns-3 and a compiler that takes a second and notes that it was asked."""
+    """Return variables for an ns-3 and a compiler that takes a second and records its calls."""
     script(
         tmp_path / "bin-g++",
         "import sys, time\n"
@@ -199,7 +199,7 @@ def test_waiting_for_another_thread_can_be_cancelled(tmp_path, slow_compiler):
     assert build_driver(environment=slow_compiler)[0].is_file()
 
 
-# ns-3's TCP over links that fail, slow down or come back in the middle of a simulation.
+# ns-3's TCP over links that fail, slow down or recover during a simulation.
 
 # Two ranks under each of two leaves (4, 5), two spines (6, 7).
 LINKS = [[rank, 4 + rank // 2, 1.0, 1000] for rank in range(4)]
@@ -228,7 +228,7 @@ def test_rest_of_a_message_takes_the_rate_of_the_slow_link(ns3):
 
     whole, middle = arrival(), 10_000_000
     slow = arrival({"link": [0, 2], "rate": share, "at": middle})
-    # What is under way at that moment (a window at most) passes the link that is not slow any more.
+    # Packets in flight at that time (at most a window) cross the link at full speed.
     assert slow == pytest.approx(middle + (whole - middle) / share, rel=2e-3)
     back = arrival({"link": [0, 2], "rate": share, "at": middle, "until": 2 * middle})
     assert back == pytest.approx(whole + middle * (1 - share), rel=2e-3)
@@ -241,7 +241,7 @@ def test_connections_go_round_a_switch_that_fails(ns3):
     assert failed.provenance["packets"]["timeouts"] == 0
     through = failed.link_use[(failed.link_use["src"] == 6) | (failed.link_use["dst"] == 6)]
     assert not through.empty
-    # Nothing goes through it once what waited for it is sent and lost.
+    # Nothing crosses it after the packets that waited for it are sent and lost.
     assert through["start_ns"].max() < 2_000_000
     assert failed.flows["bytes"].sum() == whole.flows["bytes"].sum()
 

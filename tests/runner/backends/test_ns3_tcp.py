@@ -1,4 +1,4 @@
-"""ns-3's TCP as a backend: closed forms, conservation, determinism, and what is refused."""
+"""ns-3's TCP as a backend: closed forms, conservation, determinism, and errors."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from chakrascope.runner.config import Link, PacketPart, TcpPart, fabric_of
 GBPS, DELAY_NS = 10, 5_000
 MSS, HEADER = 1448, 48
 FRAME = 1538  # bytes on the wire of a full segment
-SENT = 1490  # those of them until it has arrived: MSS, TCP 20, IP 20, PPP 2
+SENT = 1490  # of which until the arrival: MSS, TCP 20, IP 20, PPP 2
 MIB = 1 << 20
 
 
@@ -37,14 +37,14 @@ def star(hosts, gbps=GBPS, delay_ns=DELAY_NS, **settings_):
 
 
 def deliver(ns3, network, sent, **options):
-    """Send messages (id, from, to, bytes, ns) and return when each arrived, and what was counted."""
+    """Send messages (id, from, to, bytes, ns), and return the arrival times and the counters."""
     with TcpDriver(ns3, fabric_of(network), network.tcp or TcpPart(), **options) as driver:
         arrived = arrivals(driver, sent)
         return arrived, driver.tcp_totals()
 
 
 def wire_ns(payload, gbps=GBPS):
-    """Return how long so many bytes of messages take on one link, in full segments."""
+    """Return the duration of messages with this many bytes on one link, in full segments."""
     return payload / MSS * FRAME * 8 / gbps
 
 
@@ -65,7 +65,7 @@ def test_a_window_leaves_at_once_and_the_next_waits_for_the_first_answer(ns3, wi
     first_ns = 2 * (SENT * 8 / GBPS + DELAY_NS)
     assert arrived[0] == pytest.approx(first_ns + (window - 1) * FRAME * 8 / GBPS, abs=2)
     longer, _ = deliver(ns3, network, [(0, 0, 1, full + MSS, 0)])
-    # What exceeds the window starts when the acknowledgement of the first segment is back.
+    # Bytes beyond the window are sent when the first segment has been acknowledged.
     answer_ns = 2 * (42 * 8 / GBPS + DELAY_NS)
     begun = max(first_ns + answer_ns, window * FRAME * 8 / GBPS)
     assert longer[0] == pytest.approx(begun + first_ns, abs=2)
@@ -96,7 +96,7 @@ def test_dctcp_keeps_the_queue_at_its_threshold(ns3, threshold):
     assert marks > 100
     assert largest < 1 * MIB
     assert totals.retransmissions == 0
-    # Fair, and no time lost.
+    # Fair, and without loss of time.
     assert min(arrived.values()) > 0.98 * max(arrived.values())
     assert max(arrived.values()) < wire_ns(24 * MIB) / 0.98
 
@@ -118,7 +118,7 @@ def test_an_incast_into_small_buffers_collapses(ns3):
     small, hard = deliver(ns3, star(senders + 1, buffer="24kB"), sent)
     assert (easy.timeouts, easy.retransmissions) == (0, 0)
     assert max(large.values()) < 1.2 * wire_ns(payload)
-    # Whole windows are lost, and only the timer (200 ms) finds that out: a thousand times as long.
+    # Whole windows are lost, and only the timer (200 ms) detects it: a thousand times as long.
     assert hard.timeouts >= 3
     assert max(small.values()) > 200_000_000 > 100 * max(large.values())
 
@@ -132,7 +132,7 @@ def test_fair_queues_share_fairly_whatever_the_control(ns3):
 
 
 def test_a_connection_remembers_its_window_until_it_was_idle(ns3):
-    """A second message needs no slow start; after a second of silence it does, as with Linux."""
+    """A second message needs no slow start; after an idle second it does, as in Linux."""
     size = 200_000
     late = 1_000_000_000
     sent = [(0, 0, 1, size, 0), (1, 0, 1, size, 2_000_000), (2, 0, 1, size, late)]
@@ -142,7 +142,7 @@ def test_a_connection_remembers_its_window_until_it_was_idle(ns3):
         first, second, thirds[restarts] = arrived[0], arrived[1] - 2_000_000, arrived[2] - late
         assert second < 0.5 * first
         assert thirds[False] <= second if not restarts else 0.7 * first < thirds[True] <= first
-    # All in one window: the wire and one way.
+    # All in one window: the time on the wire and one-way latency.
     assert thirds[False] == pytest.approx(wire_ns(size) + 2 * 50_000, rel=0.02)
 
 
@@ -209,7 +209,7 @@ def test_every_byte_arrives_once_however_time_advances(ns3, drawn, control, buff
 
 
 def _in_steps(ns3, network, sent, step_ns):
-    """Simulate in steps, and then until nothing is under way."""
+    """Simulate in steps, and then until nothing is in flight."""
     arrived = {}
     with TcpDriver(ns3, fabric_of(network), network.tcp) as driver:
         arrived |= dict(driver.advance(sent, 0))
@@ -223,7 +223,7 @@ def _in_steps(ns3, network, sent, step_ns):
 
 
 def test_more_than_four_gib_go_over_one_connection(ns3):
-    # Sequence numbers and the windows on them begin again after 4 GiB; large segments keep it short.
+    # Sequence numbers and the windows on them wrap around after 4 GiB; large segments keep it short.
     network = star(2, 400, mtu=65_535, buffer="64MiB", limit_output_bytes=0)
     size = (9 << 29) + 1
     arrived, totals = deliver(ns3, network, [(0, 0, 1, size, 0), (1, 0, 1, 1 << 20, 0)])
@@ -336,7 +336,7 @@ def test_packets_and_flows_are_recorded_in_the_folder_of_the_result(ns3, tmp_pat
     assert len(head) > 1 << 10
     flows = result.provenance["packets"]["flow_monitor"]
     assert {(flow["src"], flow["dst"]) for flow in flows} == {(0, 1), (1, 0)}
-    # The last acknowledgements may be under way when the job has ended.
+    # The last acknowledgements may be in flight when the job has ended.
     assert all(0 <= flow["sent_packets"] - flow["received_packets"] <= 4 for flow in flows)
     assert all(flow["sent_packets"] > 10 and flow["lost_packets"] == 0 for flow in flows)
     (pcap / "0-2.pcap").write_bytes(head[:-1])

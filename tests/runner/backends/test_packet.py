@@ -29,7 +29,7 @@ from chakrascope.runner.config import Link, PacketPart
 
 
 class DelayNetwork:
-    """Delivers every message after what the unaware network would take, in steps as asked."""
+    """Delivers every message after the time of the unaware network, in steps as requested."""
 
     def __init__(self, network: NetworkConfig) -> None:
         self.beta = network.bandwidth_bytes_per_ns[0]
@@ -150,7 +150,7 @@ def test_deterministic_congestion_controls_match_astra_sim(data_dir, control):
         result = run_case(case)
         if case["exact"]:
             assert result.ranks["finish_ns"].tolist() == case["cycles"], case["id"]
-        # One draw of chance against another.
+        # Comparison of different random seeds.
         mean = result.provenance["packets"]["flow_completion_ns"]["mean"]
         expected = np.mean([flow[4] for flow in case["fct"]])
         assert mean == pytest.approx(expected, rel=1e-9 if case["exact"] else 0.15), case["id"]
@@ -226,7 +226,7 @@ def test_the_network_s_own_links_are_the_packets_ways():
     model = workload(*[[coll(0, 1 << 20, comm_type=CollectiveType.ALL_TO_ALL)] for _ in range(4)])
     result = simulate(model, "default", network, backend="packet")
     narrow = result.links.query("src == 4 and dst == 5").iloc[0]
-    # Two ranks send a quarter of their buffer to each of two ranks beyond it, in packets with headers.
+    # Two ranks send a quarter of their buffer to each of two ranks in the other node, with headers.
     assert narrow["bytes"] > 4 * (1 << 18) * 1.036
     assert result.makespan_ns > 4 * (1 << 18) / (25.0 * (1 << 30) / 1e9)
 

@@ -25,7 +25,7 @@ CONTROLS = [1, 3, 7, 8, 10, 12]
 
 
 class Totals:
-    """What the links carried, as a table, and the number of data packets."""
+    """The load of the links, as a table, and the number of data packets."""
 
     def __init__(self, report):
         self.links = pd.DataFrame(report.links)
@@ -40,7 +40,7 @@ class Driver:
         self.simulation = engine.PacketSimulation(network)
 
     def advance(self, sent, limit_ns):
-        """Send messages (id, source, destination, bytes, ns); return what arrives next, rounded up to ns."""
+        """Send messages (id, source, destination, bytes, ns); return the next arrivals, rounded up to ns."""
         for message, source, destination, size, at in sent:
             self.simulation.send(message, self.hosts[source], self.hosts[destination], size, at * 1000)
         arrivals = self.simulation.run(limit_ns * 1000 if limit_ns >= 0 else 1 << 62)
@@ -53,10 +53,10 @@ def simulate(network, sent):
 
 
 def alone_ps(size):
-    """Return when the last byte of a message arrives over two links and a switch that stores each packet."""
+    """Return the arrival of a message's last byte over two links and a store-and-forward switch."""
     last = size % PAYLOAD or PAYLOAD
     first = min(size, PAYLOAD)
-    # The last packet waits for the one before it, which is never shorter.
+    # The last packet waits for the previous packet, which is never shorter.
     store = max(first, last) if size > PAYLOAD else last
     tail = (last + HEADER) * PS_PER_BYTE
     if size <= PAYLOAD:
@@ -98,7 +98,7 @@ def test_a_small_buffer_pauses_and_drops_nothing():
 def test_the_clock_of_astra_sim_rounds_every_packet():
     precise, _ = simulate(star(2), [(0, 0, 1, 1 << 20, 0)])
     coarse, _ = simulate(star(2, ASTRA_SIM_CLOCK=1), [(0, 0, 1, 1 << 20, 0)])
-    # 20.72 ns become 21, and the message counts as there when its sender knows.
+    # 20.72 ns become 21, and a message has arrived when its sender knows it.
     packets = -(-(1 << 20) // PAYLOAD)
     last = (1 << 20) % PAYLOAD + HEADER
     tail = round(last * PS_PER_BYTE / 1000)
@@ -111,7 +111,7 @@ def reference(path, largest):
 
 
 def deviations(case):
-    """Return the relative errors of every message of a recorded case, sent when it was sent there."""
+    """Return the relative errors of all messages of a recorded case, sent at the recorded times."""
     sent, expected = messages(case)
     arrived, _ = simulate(case_network(case), sent)
     assert sorted(arrived) == sorted(expected)
@@ -119,7 +119,7 @@ def deviations(case):
     return [(arrived[key] - starts[key] - expected[key]) / expected[key] for key in expected]
 
 
-# Messages that start together were recorded without their order, which decides who goes first.
+# The order of simultaneous messages was not recorded, but determines which is first.
 _UNORDERED = {"sn029": 0.002, "sn052": 0.04, "sn057": 0.0001, "sn006": 0.06, "sn038": 0.02}
 
 

@@ -1,4 +1,4 @@
-"""Trains of packets, lossy links, and messages that overtake: how true they stay to single packets."""
+"""Packet trains, lossy links, and messages that overtake: accuracy compared with single packets."""
 
 import pandas as pd
 import pytest
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def far_star(hosts, rates=(), **packet):
-    """Return hosts 10 us from a switch, so that windows have room for trains; 400 Gb/s unless *rates* say."""
+    """Return hosts 10 us from a switch, so that trains fit into windows; 400 Gb/s, or *rates*."""
     links = [[host, hosts, "400Gbps", "10us", 0] for host in range(hosts)]
     for host, rate in enumerate(rates):
         links[host][2] = rate
@@ -27,7 +27,7 @@ def far_star(hosts, rates=(), **packet):
 
 
 def carry(star, sent):
-    """Send messages (id, source, destination, bytes, ps); return when they arrived, and the report."""
+    """Send messages (id, source, destination, bytes, ps); return their arrivals and the report."""
     simulation = engine.PacketSimulation(fabric_of(star))
     for message in sent:
         simulation.send(*message)
@@ -38,7 +38,7 @@ def carry(star, sent):
 
 
 def both(sent, train, **options):
-    """Return arrivals and reports of *sent* packet by packet, and in trains."""
+    """Return arrivals and reports of *sent*, packet by packet and in trains."""
     return [carry(far_star(**options, PACKET_TRAIN=most), sent) for most in (1, train)]
 
 
@@ -106,7 +106,7 @@ def test_links_carry_the_same_bytes_and_packets(drawn, train):
     (plain, reference), (trains, report) = both(sent, train, hosts=4)
     assert trains.keys() == plain.keys()
     assert report.data_packets == reference.data_packets
-    # Completions end a run; the last acknowledgements may be on their way by then.
+    # Completions end a run; the last acknowledgements may be in flight by then.
     data, mine = table(reference), table(report)
     slack = ACK * 2 * len(sent) * train
     assert (data["bytes"] - mine["bytes"]).abs().max() <= slack
@@ -212,12 +212,12 @@ def test_trains_go_on_where_no_pause_is_near():
     assert error(plain, trains) == pytest.approx(0, abs=0.01)
 
 
-# Links that lose packets end every job, whatever the congestion control: the work grows with the losses.
+# Jobs end on links that lose packets, with every congestion control; the work grows with the losses.
 
 STAR = {"topology": ["Switch"], "npus_count": [8], "bandwidth": [10.0], "latency": [500.0]}
 
 
-# Every packet that waits is marked, so that rates fall as low as they can.
+# Every waiting packet is marked, so that rates become minimal.
 ALL_MARKED = {
     "KMIN_MAP": {85_899_345_920: 1},
     "KMAX_MAP": {85_899_345_920: 2},
@@ -234,7 +234,7 @@ def test_every_job_completes_with_its_losses(mode, loss, marks):
     told = simulate(microbenchmark("all-to-all", 8, 1 << 17), "default", network, backend="packet").provenance
     packets = told["packets"]
     assert packets["drops"] > 0
-    # A packet is sent, received and answered over two links each way; timers of DCQCN tick beside that.
+    # A packet is sent, received and acknowledged over two links in each direction, while DCQCN timers run.
     assert packets["network_events"] < 40 * (packets["data_packets"] + packets["drops"])
 
 
@@ -246,12 +246,12 @@ def test_restarted_message_completes(mode):
     assert result.flows["bytes"].sum() >= 7 * (1 << 20)
 
 
-# Messages that overtake each other: who gets them in ASTRA-sim's ns-3, and who in a measured job.
+# Messages that overtake each other: their receivers in ASTRA-sim's ns-3, and in a measured job.
 
 RATES_GBPS = (400, 25)
 
 
-# Answers of ASTRA-sim's ns-3, in ns a rank.
+# Results of ASTRA-sim's ns-3, in ns per rank.
 RECORDED = [
     (CollectiveType.ALL_REDUCE, 40_000, [63235, 64320, 65809, 62661]),
     (CollectiveType.ALL_REDUCE, 400_000, [227066, 227812, 224458, 218506]),
@@ -280,7 +280,7 @@ def test_the_first_to_arrive_is_the_one_awaited_as_in_astra_sim(kind, size_bytes
 
 
 def test_a_captured_collective_waits_for_each_message_in_turn():
-    """The same messages, taken in the order of their sending: never earlier than whichever comes first."""
+    """The same messages, received in the order of sending: never earlier than in the order of arrival."""
     kind, size_bytes, first_come = RECORDED[1]
     in_turn = run(kind, size_bytes, "trace").ranks["finish_ns"].tolist()
     assert all(own > theirs for own, theirs in zip(in_turn, first_come, strict=True))

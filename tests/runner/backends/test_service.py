@@ -1,4 +1,4 @@
-"""An ASTRA-sim Service as a backend: what it is told, what its answers become, and who gets its turn."""
+"""An ASTRA-sim Service as a backend: its requests, its answers, and the queue of clients."""
 
 import json
 import os
@@ -40,7 +40,7 @@ FABRIC = PacketPart.from_mapping({"fabric": {"hosts_per_leaf": 2}})
 LINKED = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,), packet=FABRIC)
 HPCC = NetworkConfig(("Switch",), (4,), (46.57,), (500.0,), packet=PacketPart.from_mapping({"CC_MODE": 3}))
 TIMES = ["rank", "node_id", "start_ns", "end_ns"]
-# What version 1.2.1 of the service's SDK sends for one configuration, for start and stop, and for a file.
+# The requests of version 1.2.1 of the service's SDK for one configuration, start, stop and a file.
 SENT = {
     "SetConfigRequest": (
         "0ad0020aa3020a0f666f6c6465722f776f726b6c6f61641290010a044c49464f120472696e671210646f75626c6542696e617279"
@@ -57,7 +57,7 @@ SENT = {
 }
 
 
-# What the service is told.
+# Requests to the service.
 
 
 def test_requests_are_the_bytes_the_services_own_sdk_sends():
@@ -159,7 +159,7 @@ def test_packet_networks_are_sent_as_in_astra_sims_files(tmp_path):
     topology = sent.topology.nc_topology
     rows = [[value for _, value in link.ListFields()] for link in topology.connections]
     heads = [[topology.total_nodes, topology.total_switches, topology.total_links], list(topology.switch_ids)]
-    # A number that is 0 is sent, too: what a field's absence means, the service decides.
+    # A number that is 0 is also sent, because the service decides the meaning of a missing field.
     assert [" ".join(map(str, row)) for row in heads + rows] == (
         tmp_path / "topology.txt"
     ).read_text().splitlines()
@@ -215,7 +215,7 @@ def run_native(kind="analytical-unaware", **options):
     return get_backend(kind).run(ready)
 
 
-# What its answers become.
+# Answers of the service.
 
 
 @pytest.mark.parametrize("kind", ["analytical-unaware", "analytical-aware"])
@@ -356,7 +356,7 @@ def test_a_foreign_simulation_is_never_stopped(service, tmp_path):
     assert note.read_text() == ""
 
 
-# The rest of the product reaches it by its name.
+# Other commands and pages use it by its name.
 
 
 @pytest.mark.skipif(

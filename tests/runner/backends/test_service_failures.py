@@ -280,13 +280,13 @@ def test_no_log_makes_a_run_fail_otherwise(shared_service, lines):
         run(shared_service)
 
 
-# Who is not a service at all.
+# Servers that are not a service.
 def frame(kind, flags, stream, body):
     return len(body).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + body
 
 
 def web_page_over_http2(connection):
-    """Answer as a web server does that speaks HTTP/2: status 200, text/html."""
+    """Answer as an HTTP/2 web server does: status 200, text/html."""
     kind = b"\x00\x0ccontent-type\x09text/html"
     connection.sendall(frame(4, 0, 0, b"") + frame(4, 1, 0, b""))
     time.sleep(0.2)
@@ -359,7 +359,7 @@ def test_missing_grpc_names_the_package(monkeypatch):
         ServiceBackend(ServiceAddress("127.0.0.1", 1)).run(experiment())
 
 
-# The names of services as backends, and the services a user has noted.
+# The names of services as backends, and the services in the user's configuration.
 
 
 @pytest.mark.parametrize(

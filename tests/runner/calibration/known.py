@@ -1,4 +1,4 @@
-"""Measurements of networks that are known: simulated, with ranks that come late."""
+"""Measurements of known networks: simulated, with late ranks."""
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def node(number, kind, **columns):
 
 
 def measured(made, network, *, source="a known network", hosts=None, noise=0.0, seed=1):
-    """Return the records of *made* simulated on *network*, each time off by *noise* (log-normal)."""
+    """Return the records of *made* simulated on *network*, each time with log-normal *noise*."""
     result = simulate(made, SYSTEM if network.dimensions == 1 else "default", network, semantics="trace")
     records = result_records(result, made, source, hosts)
     random = np.random.default_rng(seed)
@@ -51,7 +51,7 @@ def measured(made, network, *, source="a known network", hosts=None, noise=0.0, 
 
 
 def network(bytes_per_ns=(1.0,), latency_ns=(5000.0,), counts=(2,), **costs):
-    """Return a network of switches, whose collectives need *costs* (curves by operation) beside messages."""
+    """Return a network of switches, whose collectives have *costs* (curves by operation) in addition."""
     part = EfficiencyPart(collectives={name: tuple(curve) for name, curve in costs.items()})
     return NetworkConfig(
         ("Switch",) * len(counts),

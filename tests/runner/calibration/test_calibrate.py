@@ -1,4 +1,4 @@
-"""What is known comes back: bandwidth, latency and the library's own time, within their intervals."""
+"""Fits recover known bandwidths, latencies and library overheads within their intervals."""
 
 from dataclasses import replace
 
@@ -241,7 +241,7 @@ def test_the_picture_has_every_point_and_both_lines():
 
 
 def test_the_table_of_no_points_has_its_columns():
-    """Calls back to back, such as of gradient buckets, are fitted together and have no points."""
+    """Consecutive calls, such as those of gradient buckets, are fitted together and have no points."""
     found = calibrate_records(measured(workload(every_size(), 2), network()), SYSTEM)
     assert len(calibration_points(found)) == len(found.points)
     nothing = calibration_points(replace(found, points=()))

@@ -1,4 +1,4 @@
-"""Chips: their files, what operators tell of them, and captures carried over to other chips."""
+"""Chips: their files, fits to operators, and captures scaled to other chips."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START_NS = 5_000
 
 
 def captured(gemm_share=0.5, memory_share=0.8, *, sizes=range(8, 28, 2), repeats=4, noise=0.0, speed=1.0):
-    """Return a captured workload on `CHIP`: matmuls and additions of so many sizes."""
+    """Return a captured workload on `CHIP`: matmuls and additions of these sizes."""
     random = np.random.default_rng(3)
     nodes = []
     for power in sizes:
@@ -129,7 +129,7 @@ def test_chips_and_hosts_do_not_go_together(tmp_path, capsys):
     assert "another study" in " ".join(capsys.readouterr().err.split())
 
 
-# Chip files: what ships can be read, is written as it was read, and wrong files are told.
+# Chip files: those that ship can be read and are written unchanged, and invalid files are errors.
 
 
 @pytest.mark.parametrize("name", list_chips())

@@ -1,4 +1,4 @@
-"""Measurements of networks: what counts as a transfer, what is sent, and hosts whose links differ."""
+"""Measurements of networks: transfers, messages to send, and hosts with different links."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CAPTURED = {"measured_step_ns": {}}
 
 
 def rank_graph(rank, calls):
-    """Return a graph whose host asks for each of *calls*: (ns before, duration, bytes, type)."""
+    """Return a graph whose host issues each of *calls*: (ns before, duration, bytes, type)."""
     nodes, edges, hosts, comms = [], [], [], []
     for before, duration, size, kind in calls:
         nodes.append(node(len(nodes), NodeType.COMP, duration_ns=before))
@@ -146,7 +146,7 @@ def test_logs_with_durations_are_records(data_dir):
 
 
 def message_graph(rank, ends, clock_ns):
-    """Return a graph of sends and receives: (is a send, when by the one clock, how long, lane, bytes)."""
+    """Return a graph of sends and receives: (is a send, time by the common clock, duration, lane, bytes)."""
     nodes = []
     for sends, start, duration, lane, size in ends:
         kind = NodeType.COMM_SEND if sends else NodeType.COMM_RECV
@@ -157,7 +157,7 @@ def message_graph(rank, ends, clock_ns):
 
 
 def messages(there, back, *, lane=500, sent_for=1, clocks=(0, 5_000_000), size=4096):
-    """Return a capture of messages that took *there* and *back*, by clocks that are apart."""
+    """Return a capture of messages with durations *there* and *back*, on clocks with an offset."""
     ranks: tuple[list, list] = ([], [])
     for turn, took in enumerate([*there, *back]):
         source, start = int(turn >= len(there)), 1_000_000 * (turn + 1)
@@ -186,7 +186,7 @@ def test_last_device_end_did_not_wait():
     assert [(one.transfer_ns, one.wait_ns) for one in records.transfers] == [(4000, 5500)]
 
 
-# Hosts whose links differ: the slowest pair gives the bandwidth, and the output names it.
+# Hosts with different links: the slowest pair determines the bandwidth, and the output names it.
 
 SIZES = (4096, 65536, 1 << 20)
 LATENCY_NS = 10_000
@@ -194,7 +194,7 @@ HOSTS = {0: "a", 1: "b", 2: "c"}
 
 
 def pairs_messages(ns_per_byte):
-    """Return records of messages between ranks of hosts, by pair what a byte takes."""
+    """Return records of messages between ranks of hosts; the time per byte is given by pair."""
     found = [
         transfer("message", size, round(2 * LATENCY_NS + size * pace), pair)
         for pair, pace in ns_per_byte.items()
@@ -221,7 +221,7 @@ def test_pairs_that_are_alike_are_all_fitted():
     assert not any("differ" in text for text in found.undetermined)
 
 
-# Measuring a network: what is sent, and what comes back of a network that is known.
+# Measurements of a network: the messages sent, and the values recovered for a known network.
 
 PROBES_HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}
 
@@ -441,7 +441,7 @@ def test_delayed_messages_do_not_hide_the_handshake(tmp_path):
 
 
 def late_ranks(factor):
-    """What ranks that come last measure where exchanges take *factor* times a message."""
+    """Return the measurements of ranks that arrive last, if exchanges take *factor* times a message."""
     calls = [{"last": 1} | one for one in exchanges(factor)]
     for place, one in enumerate(calls):
         if one["operation"] == "all_gather":
@@ -454,7 +454,7 @@ def late_ranks(factor):
 
 
 def test_turns_explain_the_time_of_the_last_rank(tmp_path):
-    """An all-gather takes half as long again and an all-to-all twice as long, with no time of their own."""
+    """An all-gather takes 1.5 times and an all-to-all twice as long, without fixed overheads."""
     found = calibrate_records(
         gloo_records(write(tmp_path, late_ranks(2.0))),
         SystemConfig.preset("default", 1),

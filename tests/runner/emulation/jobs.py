@@ -1,4 +1,4 @@
-"""Small jobs to emulate, and what they start."""
+"""Small jobs to emulate, and their processes."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ LONG_NS = 60_000_000_000
 
 
 def steps(ranks=2, size_bytes=100_000, compute_ns=1_000_000, count=3, groups=None):
-    """Return a job that computes and reduces in turn."""
+    """Return a job that alternates between computation and all-reduces."""
     nodes = []
     for turn in range(count):
         first = 2 * turn
@@ -30,7 +30,7 @@ def steps(ranks=2, size_bytes=100_000, compute_ns=1_000_000, count=3, groups=Non
 
 
 def unmatched():
-    """Return a job whose first rank waits for a message that nobody sends."""
+    """Return a job whose first rank waits for a message that no rank sends."""
     return workload([recv(0, 1, 0)], [comp(0, 1000)], metadata=CAPTURED)
 
 
@@ -77,14 +77,14 @@ def simulated_messages(job):
 
 
 def free_port():
-    """Return a port of this machine that nobody uses."""
+    """Return an unused port of this machine."""
     with socket.socket() as chosen:
         chosen.bind(("127.0.0.1", 0))
         return chosen.getsockname()[1]
 
 
 def shared_memory():
-    """Return what libfabric has in the machine's shared memory: names of processes and endpoints."""
+    """Return libfabric's objects in the machine's shared memory: names of processes and endpoints."""
     return {entry.name for entry in Path("/dev/shm").glob("*[0-9]:[0-9]*")}
 
 

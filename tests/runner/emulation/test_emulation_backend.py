@@ -1,4 +1,4 @@
-"""The backend: a measured result like any simulated one, on loopback, namespaces and hosts."""
+"""The backend: a measured result in the format of simulated ones, on loopback, namespaces and hosts."""
 
 import subprocess
 
@@ -97,7 +97,7 @@ def test_two_measurements_are_two_runs(result, tmp_path):
     prefix = study.add_workload(steps(ranks=3), "job")
     runs = {study.add_run(prepare(prefix, "default", None, backend=result.backend), result) for _ in range(2)}
     assert len(runs) == len(study.runs()) == 2
-    for run in runs:  # an experiment that is read back is the same one
+    for run in runs:  # an experiment that was saved and loaded is equal
         assert study.experiment(run).content_hash == run
 
 
@@ -105,7 +105,7 @@ def test_a_shaped_link_takes_its_time(root):
     result = measured(steps(size_bytes=4_000_000, count=1), "namespaces,link=200Mbit,slow.1=100Mbit")
     hosts = result.provenance["emulation"]["hosts"]
     assert [host["host"] for host in hosts] == ["host0", "host1"]
-    # Half of it goes each way twice: 4 MB at 100 Mb/s.
+    # Half of it goes in each direction twice: 4 MB at 100 Mb/s.
     assert result.makespan_ns > 0.9 * 4_000_000 * 8 / 100e6 * 1e9
 
 
@@ -213,7 +213,7 @@ def test_substitutes_travel_to_the_ranks():
 
 
 def _exchange(late_ns):
-    """Return a job of two ranks that send a message of 500 kB each and then receive; one comes *late_ns*."""
+    """Return a job of two ranks that send a message of 500 kB each, then receive; one is *late_ns* late."""
     ranks = [
         [
             comp(0, 1 + rank * late_ns),
@@ -242,7 +242,7 @@ def _exchanged(handshake, late_ns):
 def test_a_message_waits_for_its_receivers_request(root):
     late_ns = 100_000_000
     free, in_turn = _exchanged("none", late_ns), _exchanged("in-order", late_ns)
-    # Without requests both directions are used at once; a request behind a message makes them take turns.
+    # Without requests, both directions are used at once; a request behind a message makes them alternate.
     assert in_turn > free + 200_000_000
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong ends the run in seconds, on hosts of their own too, and leaves nothing behind."""
+"""Failures end an emulation within seconds, even on separate hosts, and leave no processes or files."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ from chakrascope.runner import Study, prepare
 from chakrascope.runner.emulation import EngineJob, Namespaces, Setup, emulate, join, read_setup
 
 TOKEN = "0123456789abcdef0123456789abcdef"
-PATIENCE_S = 300.0  # only a fault takes as long
+PATIENCE_S = 300.0  # only a fault takes this long
 
 
 def endless(ranks=2):
@@ -29,7 +29,7 @@ def endless(ranks=2):
 
 
 class Running:
-    """An emulation in a thread; `error` is what it raised."""
+    """An emulation in a thread; `error` is the exception that it raised."""
 
     def __init__(self, job, setup):
         self.error = None
@@ -83,7 +83,7 @@ def is_agent(process):
 
 @pytest.fixture
 def hosts_file(tmp_path):
-    """Return what writes a hosts file of one host, and its address."""
+    """Return a function that writes a hosts file of one host, and the host's address."""
     (tmp_path / "token").write_text(TOKEN)
     port = free_port()
     path = tmp_path / "hosts.yml"
@@ -212,7 +212,7 @@ def test_foreign_address_is_an_error(tmp_path, hosts_file):
 
 
 def test_a_full_disk_of_an_agent_is_told(hosts_file, tmp_path):
-    """Files of algorithms are all that an agent writes."""
+    """Agents write no files except those of algorithms."""
     setup, address = hosts_file()
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100));"
@@ -277,10 +277,10 @@ def test_namespaces_join_hosts_and_are_gone_afterwards(root):
         assert "rate 25Mbit" in shown.stdout
         link = ["ip", "-d", "link", "show", "eth0"]
         shown = subprocess.run(network.command(1, link), capture_output=True, text=True, check=True)
-        assert "gso_max_size 3000 " in shown.stdout  # two frames: what 25 Mbit/s sends in 0.2 ms is less
+        assert "gso_max_size 3000 " in shown.stdout  # two frames: 25 Mbit/s sends less in 0.2 ms
         paths = [network.path(host) for host in range(2)]
     assert not any(Path(path).exists() for path in paths)
-    # Nothing of it was ever in this process's own network.
+    # None of it was ever in the network namespace of this process.
     own = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
     assert "p0n0" not in own
 
@@ -298,7 +298,7 @@ def test_a_bad_namespace_leaves_nothing(root):
     assert set(children(os.getpid())) <= before
 
 
-# Hosts as on a cluster: each in a network of its own, with two interfaces and an agent of its own.
+# Hosts as on a cluster: each with a separate network, two interfaces and an agent.
 
 COORDINATOR, ONE, TWO = range(3)
 HOSTS = """
@@ -343,7 +343,7 @@ class Cluster:
         return process
 
     def ranks(self):
-        """Return the processes of the ranks once all of them have met."""
+        """Return the processes of the ranks once all of them are connected."""
 
         def met():
             found = [rank for agent in self.agents.values() for rank in children(agent.pid)]
@@ -352,7 +352,7 @@ class Cluster:
         return wait_for(met)
 
     def cut(self, host, other, nic):
-        """Let all that two hosts send each other by one interface go to nobody, without a word."""
+        """Silently drop all packets between two hosts on one interface."""
         for here, there in ((host, other), (other, host)):
             nobody = ("lladdr", "02:00:00:00:00:99", "nud", "permanent", "dev", f"eth{nic}")
             command = ["ip", "neigh", "replace", f"10.77.{nic}.{there + 1}", *nobody]
@@ -360,7 +360,7 @@ class Cluster:
 
 
 def _has_transport(rank):
-    """Say whether a rank waits for its connections: beside its agent's, it has an epoll of its own."""
+    """Return whether a rank waits for its connections: it then has an epoll in addition to its agent's."""
     try:
         files = [os.readlink(file) for file in Path(f"/proc/{rank}/fd").iterdir()]
     except OSError:
@@ -370,7 +370,7 @@ def _has_transport(rank):
 
 @pytest.fixture(scope="module")
 def failed(root, tmp_path_factory):
-    """Clusters in which something goes wrong while their jobs run, by what does, with their ranks."""
+    """Clusters on which a failure occurs while jobs run, by the cause, with their ranks."""
     folder = tmp_path_factory.mktemp("failed")
     endless, sending = steps(ranks=4, compute_ns=LONG_NS), steps(ranks=4, size_bytes=2 << 30, count=1)
     with ExitStack() as stack:
@@ -389,7 +389,7 @@ def failed(root, tmp_path_factory):
 
 
 def ended(failed, what):
-    """Return what the coordinator said at its end, and what agent two did; nothing is left of the run."""
+    """Return the coordinator's last output and the exit of agent two; nothing is left of the run."""
     clusters, ranks = failed
     cluster = clusters[what]
     told = " ".join(cluster.coordinator.communicate(timeout=PATIENCE_S)[1].split())
@@ -426,7 +426,7 @@ def test_hosts_with_two_interfaces_each_carry_the_messages_of_the_simulation(roo
     used = {end: [facts["interfaces"][nic] for nic in flows[f"{end}_nic"]] for end in ("src", "dst")}
     for end, interfaces in used.items():
         assert [each["rank"] for each in interfaces] == flows[end].tolist()
-    # Messages take turns between the pairs of interfaces, also of ranks that share a host.
+    # Messages alternate between the pairs of interfaces, even if ranks share a host.
     assert {each["address"] for each in used["src"]} == {
         f"10.77.{nic}.{host}" for nic in (0, 1) for host in (2, 3)
     }

@@ -1,4 +1,4 @@
-"""Where an emulation runs and what it measured: hosts files, clocks, and the lateness of processors."""
+"""Hosts files, clocks of hosts, and the lateness of processors."""
 
 import numpy as np
 import pandas as pd
@@ -173,13 +173,13 @@ def test_rates_and_addresses_are_read_as_people_write_them():
     assert "tcp" in transport_names()
 
 
-# Clocks of hosts: offset and drift from messages that go back and forth.
+# Clocks of hosts: offset and drift from round trips of messages.
 
 SECOND = 1_000_000_000
 
 
 def trips(offset_ns, ways):
-    """Return round trips with the given (there, back) times, to a host whose clock is *offset_ns* ahead."""
+    """Return round trips with these (there, back) times, to a host whose clock is *offset_ns* ahead."""
     now, found = 5 * SECOND, []
     for there, back in ways:
         found.append((now, now + there + offset_ns, now + there + back))
@@ -226,7 +226,7 @@ def test_a_clock_that_is_shared_needs_no_correction():
     assert clock.to_json()["clock_offset_ns"] == 0
 
 
-# Whether an emulation measured the network or the processors.
+# Whether an emulation measured the network or the load of the CPUs.
 
 MS = 1_000_000
 

@@ -46,14 +46,14 @@ def test_large_messages_go_both_ways_at_once_in_bounded_memory(transport):
         assert peak(job) <= 256 * MIB
         return
     small = workload([send(0, 0, 1), recv(1, 1, 0)], [send(0, 1, 0), recv(1, 0, 1)])
-    # What a rank takes in any case is mostly PyTorch.
+    # Most of a rank's memory is PyTorch.
     assert peak(job) - peak(small) <= 64 * MIB
 
 
 def test_messages_may_arrive_before_the_receive(transport):
     sizes = (1, 47, 48, 4096, 65_536, 262_144, 262_145, 3_000_000)
     sends = [send(number, 0, 1, size) for number, size in enumerate(sizes)]
-    # In the opposite order, and each once the one before it is there.
+    # In the opposite order, each after the previous one has arrived.
     receives = [
         recv(number, 0, 1, size, (number - 1,) if number else ())
         for number, size in enumerate(reversed(sizes))
@@ -102,10 +102,10 @@ def test_missing_torch_names_the_package(monkeypatch):
         entrance_of(Rank(0, ("127.0.0.1",), b"", "gloo"))
 
 
-# A collective program on emulated ranks: the messages of its simulation, each after what it waits for.
+# A collective program on emulated ranks: the simulated messages, each after its dependencies.
 
 SAMPLES = Path(__file__).parents[2] / "data/runner/programs"
-TAGS = 1 << 24  # what the engine gives each run of a program
+TAGS = 1 << 24  # as the engine passes them to each run of a program
 SIZE = 65_536
 
 
@@ -118,7 +118,7 @@ def emulated(job, algorithms, transport="tcp", **more):
 
 
 def by_source(messages):
-    """Return (destination, bytes) of *messages*, in their order, by the rank that sends them."""
+    """Return (destination, bytes) of *messages*, in their order, by the sending rank."""
     found = {}
     for source, *rest in messages:
         found.setdefault(int(source), []).append(tuple(map(int, rest)))
@@ -130,7 +130,7 @@ def messages_of(flows):
 
 
 def keeps_its_dependencies(lowered, flows):
-    """Assert that the *flows* are the sends of *lowered*, and that each left when it might."""
+    """Assert that *flows* are the sends of *lowered*, each sent after its dependencies."""
     flow_of = {(row.src, row.tag % TAGS): row for row in flows.itertuples()}
     sends = [
         (rank, node.peer, node.size_bytes, node.tag)
@@ -141,7 +141,7 @@ def keeps_its_dependencies(lowered, flows):
     found = [(row.src, row.dst, row.bytes, row.tag % TAGS) for row in flows.itertuples()]
     assert sorted(found) == sorted(sends)
     for rank, nodes in enumerate(lowered.ranks):
-        over = []  # when each of the rank's nodes was over at the earliest
+        over = []  # the earliest end of each of the rank's nodes
         for node in nodes:
             begun = max((over[before] for before in node.after), default=0)
             if node.kind == "send":
@@ -155,7 +155,7 @@ def keeps_its_dependencies(lowered, flows):
 
 @pytest.fixture
 def ring(tmp_path):
-    """A program in which every rank has one order of messages: each waits for the one before it."""
+    """A program in which every rank has one order of messages: each waits for the previous one."""
     (tmp_path / "ring.xml").write_text(write_msccl(builtin_program("ring", "all-reduce", 3)))
     return str(tmp_path / "ring.xml")
 
@@ -185,7 +185,7 @@ def test_every_transport_carries_the_messages_of_the_simulation_in_their_order(t
     ],
 )
 def test_plans_and_xml_run_as_they_are(name, kind, ranks, tmp_path):
-    """MSCCL++ plans and MSCCL XML of other people, some with several thread blocks at a time."""
+    """MSCCL++ plans and MSCCL XML from other projects, some with several concurrent thread blocks."""
     path = tmp_path / name
     path.write_bytes(gzip.decompress((SAMPLES / f"{name}.gz").read_bytes()))
     experiment, flows = emulated(microbenchmark(kind, ranks, SIZE), {kind: [str(path)]})
@@ -215,7 +215,7 @@ def test_two_runs_of_a_program_keep_their_messages_apart(ring):
     assert (len(runs), counts.tolist()) == (2, [12, 12])
 
 
-# Channels: both ends prove that they know the secret, and take nothing that was modified in transit.
+# Channels: both ends prove that they know the secret, and reject modified data.
 
 
 SECRET = b"0123456789abcdef"
@@ -239,7 +239,7 @@ def closed(monkeypatch):
 
 
 def both(first, second):
-    """Return what each of two functions of a socket returns or raises, run at once."""
+    """Return the results or exceptions of two functions of a socket, run concurrently."""
     ends = socket.socketpair()
     found = [None, None]
 

@@ -1,4 +1,4 @@
-"""What the package ``infragraph`` offers: its blueprints and importers, and that both read a graph alike."""
+"""The package ``infragraph``: its blueprints and importers, and a comparison of both graph readers."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from chakrascope.runner.config.infragraph import _network
 
 SAMPLES = Path(__file__).parents[2] / "data" / "runner" / "infragraph"
 DEFAULTS = {"link-defaults": {"*": {"bandwidth": "100Gb/s", "latency": "1us"}}}
-# Ranks, devices that take part, links between them, and the dimensions found in them.
+# Ranks, used devices, links between them, and the detected dimensions.
 EXPECTED = {
     "clos": (8, 31, 44, "Switch 2 x Switch 4"),
     "clos-fat-tree-2": (8, 30, 40, "Switch 2 x Switch 4"),
@@ -135,7 +135,7 @@ def test_dimensions_have_path_latency_and_slowest_bandwidth(tmp_path):
     network = load(tmp_path, pair())
     assert (network.topology, network.npus_count, network.logical) == (("Switch",), (2,), False)
     assert network.bandwidth_bytes_per_ns == (3.125,)
-    assert network.latency == (500.25,)  # two of them are the way: 2 x 0.25 + 2 x 500 ns
+    assert network.latency == (500.25,)  # two of them form the path: 2 x 0.25 + 2 x 500 ns
 
 
 def test_assumptions_are_listed_in_the_result(tmp_path):
@@ -342,7 +342,7 @@ GONE = object()
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """Return `pair` with *value* at *path* (``edges.0.link``; ``+`` appends), or without what is there."""
+    """Return `pair` with *value* at *path* (``edges.0.link``; ``+`` appends), or with the key removed."""
     data: Any = pair()
     *way, last = [int(step) if step.isdigit() else step for step in path.split(".")]
     inner = data

@@ -56,7 +56,7 @@ def machine(**parts):
 
 
 def one_link(bandwidth, latency_ns, memory_ns):
-    """A machine with one of everything, of which only one link and the memory take time."""
+    """A machine with one of everything, on which only one link and the memory take time."""
     return Machine(
         name="one link",
         compute=Compute(
@@ -217,7 +217,7 @@ def test_both_fabrics_agree_on_machines_of_all_kinds(name, data):
     assert why_rough(on) == []
     program, size = PROGRAMS[name]
     slow, fast = slow_and_fast(program, size // 2, on)
-    # Sums of what was read from peers wait for the slowest of a batch.
+    # Sums of data read from peers wait for the slowest read of a batch.
     assert fast.time_ns == pytest.approx(slow.time_ns, rel=0.15 if name == "get" else 0.10)
 
 
@@ -305,7 +305,7 @@ def test_one_of_the_ranks_that_do_the_same_is_simulated(gpus, simulated, protoco
     once = simulate_program(replace(program, ranks=alike), 1 << 18, on)
     assert made == [0]
     each = simulate_program(replace(program, ranks=tuple(program.ranks)), 1 << 18, on)
-    # Data lie on other memory channels.
+    # The data are on other memory channels.
     assert once.rank_ns == pytest.approx(each.rank_ns, rel=0.01)
     events = once.counters.pop("events"), each.counters.pop("events")
     assert events[0] == pytest.approx(events[1] * simulated / 8, rel=0.01)

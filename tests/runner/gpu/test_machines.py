@@ -1,4 +1,4 @@
-"""Machines of the GPU model: files that are whole and sourced, and measured collectives they predict."""
+"""Machines of the GPU model: complete and sourced files, and predictions of measured collectives."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_mscclpp_on_8_h100(report, h100):
 def test_nccl_on_8_h100(report, h100):
     points = report.nccl_points(h100, [KIB, 64 * KIB, 512 * KIB, 4 * MIB])
     assert [point.way for point in points] == ["ring LL"] * 3 + ["nvls Simple"]
-    # NVLS between 2 and 32 MiB is the worst of the curve.
+    # NVLS between 2 and 32 MiB is the least accurate part of the curve.
     assert max(abs(point.error) for point in points[:-1]) < 0.1
     assert abs(points[-1].error) < 0.2
     assert report.mean_error(points) < 0.1
@@ -92,7 +92,7 @@ def ping_pong(rounds: int) -> Program:
 
 
 def test_what_the_links_of_h100_carry(report, h100):
-    # A ring reaches 365 to 370 GB/s of bus bandwidth in the end; here at 32 MiB.
+    # A ring reaches 365 to 370 GB/s of bus bandwidth at large sizes; here at 32 MiB.
     ring = nccl_program("ring", "reduce-scatter", 8, "Simple", 24)
     rate = 32 * MIB / report.time_ns(ring, 32 * MIB, h100) * 7 / 8
     assert 300 < rate < 370
@@ -138,7 +138,7 @@ def test_time_is_linear_in_the_buffer(report):
 
 
 def test_single_message_matches_the_closed_form(report):
-    """Latency and bytes over bandwidth, where nothing else is in the way."""
+    """Latency and bytes over bandwidth, without other limits."""
     machine = report.generic()
     fast = replace(machine.compute, bytes_per_ns=1e5, unroll=64, requests_per_unit=1 << 20)
     machine = replace(machine, compute=fast, mesh=replace(machine.mesh, hop_ns=0, link_bytes_per_ns=1e6))
@@ -170,7 +170,7 @@ def test_the_published_page_is_of_what_was_measured(report):
         assert (SCRIPT.parent.parent / "docs" / "validation" / "images" / f"{name}.svg").is_file()
 
 
-# Machine files: those that ship are whole and sourced, and mistakes in one are named.
+# Machine files: those that ship are complete and sourced, and errors name mistakes.
 
 
 PARTS = ("compute", "mesh", "memory", "scale_up", "scale_out")
@@ -204,7 +204,7 @@ def test_the_shipped_machines():
     h100 = find_machine("h100")
     # 365 to 370 GB/s of data are measured on the links.
     assert 365 <= h100.scale_up.bytes_per_ns * 128 / (128 + h100.scale_up.header_bytes) <= 370
-    # A load from the peer's L2 takes 826 ns, less what a load from the own one takes.
+    # A load from the peer's L2 takes 826 ns, minus the time of a load from the local L2.
     assert 2 * h100.scale_up.latency_ns == pytest.approx(826 - 150)
 
 

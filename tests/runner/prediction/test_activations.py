@@ -20,13 +20,13 @@ def normalised(x, weight):
 
 
 def rotated(x, turns):
-    """Return *x* turned in single precision, as Llama does by its positions."""
+    """Return *x* with rotary embeddings in single precision, as in Llama."""
     pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * turns).flatten(3).type_as(x)
 
 
 def layer_output(x, weights, heads: int, kv_heads: int, turns):
-    """Return the output of a layer of Llama, without a fused kernel but that of attention."""
+    """Return the output of a layer of Llama, with fused attention but no other fused kernel."""
     batch, tokens, hidden = x.shape
     size = hidden // heads
     inner = normalised(x, weights["norm"])
@@ -61,7 +61,7 @@ def test_layer_activations_match_autograd(heads: int, kv_heads: int, ffn: int):
     saved = {}
 
     def record(tensor):
-        saved[tensor.untyped_storage().data_ptr()] = tensor  # as an argument of *saved* its memory stays
+        saved[tensor.untyped_storage().data_ptr()] = tensor  # as an argument, its memory would stay
         return tensor
 
     x = torch.randn(1, tokens, hidden, dtype=torch.bfloat16, requires_grad=True)
@@ -78,7 +78,7 @@ def test_layer_activations_match_autograd(heads: int, kv_heads: int, ffn: int):
 
 
 def vgg16():
-    """Return VGG16 as its paper describes it, with activations that work in place."""
+    """Return VGG16 as its paper describes it, with in-place activations."""
     blocks = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
     layers, inputs = [], 3
     for outputs, count in blocks:

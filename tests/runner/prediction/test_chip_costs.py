@@ -1,4 +1,4 @@
-"""Costs on chips without measured steps, collectives that products overlap, and launches of experts."""
+"""Costs on chips without measured steps, collectives that matmuls overlap, and launches of experts."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_large_whole_numbers_of_a_chip_are_rounded(tmp_path: Path):
 
 @pytest.mark.parametrize(("eager", "gathers"), [(False, 4), (True, 2)])
 def test_a_rank_gathers_its_sharded_inputs_again_unless_they_are_stored_whole(eager: bool, gathers: int):
-    """Megatron keeps a rank's part of the input of two products; PyTorch keeps the gathered input."""
+    """Megatron keeps a rank's part of the input of two matmuls; PyTorch keeps the gathered input."""
     plan = Plan(tp=4, sequence_parallel=True, eager=eager)
     backward = [item for item in pass_over_layer(LLAMA, plan, 0, backward=True) if isinstance(item, Exchange)]
     kinds = [item.kind for item in backward]
@@ -170,7 +170,7 @@ def test_overlapped_collectives_cost_their_share(precision: str):
 
 
 def test_parts_of_overlapped_products_take_time():
-    """Ten collectives overlap products in a layer, and one overlaps those of the output."""
+    """Ten collectives overlap matmuls in a layer, and one overlaps those of the output."""
     base = setting(LLAMA, tp=4, dp=2, sequence_parallel=True, tensor_overlap=True)
     chip = replace(base.chip, costs={"megatron": replace(base.costs, part_ns=1e4)})
     other = replace(base, chip=chip)

@@ -35,7 +35,7 @@ PRICES = Prices(host_ns=3000.0, unit_ns=1.0, begin_ns=1.0, byte_ns=1.0)
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Splits of up to 8 ranks or so, with batches that they divide."""
+    """Splits over up to about 8 ranks, with batches that they divide."""
     tp, pp, dp, cp = (draw(st.sampled_from((1, 2, 4))) for _ in range(4))
     assume(tp * pp * dp * cp <= 16)
     chunks = draw(st.sampled_from((1, 2))) if pp in {2, 4} else 1
@@ -59,7 +59,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 def flops(model: Transformer, plan: Plan) -> float:
-    """Return the operations of products and attention on all ranks together."""
+    """Return the operations of matmuls and attention on all ranks together."""
     workload = training_step(model, plan, PRICES, 8)
     total = 0.0
     for stage in range(plan.pp):
@@ -76,13 +76,13 @@ def test_all_ranks_together_do_the_work_of_one(model: Transformer, plan: Plan):
     except UsageError:
         assume(False)
     alone = flops(model, Plan(global_batch=plan.global_batch))
-    # Heads of keys and values that are fewer than ranks are copied; nothing else is computed twice.
+    # If there are fewer key-value heads than ranks, heads are copied; nothing else is computed twice.
     copied = 0.0
     if plan.tp > model.kv_heads:
         tokens = model.sequence * plan.global_batch
         more = 2 * model.kv_size * (plan.tp / model.kv_heads - 1)
         copied = 3 * 2 * tokens * model.hidden * more * model.layers
-    # A router of experts works on all tokens of a rank without sequence parallelism.
+    # Without sequence parallelism, a router of experts processes all tokens on each rank.
     router = 0.0
     if model.experts and not plan.sequence_parallel:
         layers = sum(map(model.is_expert_layer, range(model.layers)))
@@ -113,7 +113,7 @@ def test_all_ranks_together_hold_the_weights_once(model: Transformer, plan: Plan
 
 
 def busy(model: Transformer, plan: Plan) -> Counter[str]:
-    """Return for how long all stages do what, by operator."""
+    """Return the time of all stages by operator."""
     workload = training_step(model, plan, PRICES, 8)
     total: Counter[str] = Counter()
     for stage in range(plan.pp):
@@ -146,7 +146,7 @@ def test_every_schedule_has_the_same_to_do(
             assert found[operator] == pytest.approx(duration, rel=1e-3), operator
 
 
-# Weights that ranks share out: each has an owner, is gathered, and its gradient is reduced.
+# Weights that are sharded: each has an owner, is gathered, and its gradient is reduced.
 
 
 EXPERTS = Transformer(
@@ -171,7 +171,7 @@ def expert_plans(draw: st.DrawFn) -> Plan:
 
 
 def moved(plan: Plan, kind: CollectiveType) -> float:
-    """Return how many bytes of weights and gradients collectives of *kind* move for the first rank."""
+    """Return the bytes of weights and gradients that collectives of *kind* move for the first rank."""
     workload = training_step(EXPERTS, plan, Prices(), ONE_NODE)
     graph = workload.graphs[0]
     nodes = graph.node_columns
@@ -224,7 +224,7 @@ def test_fsdp_with_pipeline_stages_keeps_weights_and_gradients_whole():
 
 
 def test_experts_of_fsdp_cost_what_their_weights_weigh():
-    """Nearly all weights are those of experts; sharded without sharing them out, all are gathered."""
+    """Nearly all weights belong to experts; without expert parallelism, all sharded weights are gathered."""
     plan = Plan(dp=8, global_batch=8, zero=3)
     dense = replace(EXPERTS, experts=0, top_k=0)
     alone = sum(map(dense.layer_params, range(dense.layers))) + 2 * dense.embedding_params
@@ -241,6 +241,6 @@ def test_single_precision_is_its_own_master_and_keeps_twice_the_activations(prec
 
 
 def test_parts_of_a_stage_need_several_stages():
-    """Only the first of the parts was simulated, half of the model in silence."""
+    """Only the first of the parts was simulated, silently half of the model."""
     with pytest.raises(UsageError, match="--interleave 2 distributes the model"):
         training_step(EXPERTS, Plan(chunks=2, schedule="interleaved"), Prices(), 8)

@@ -43,8 +43,8 @@ def sizes(  # noqa: PLR0917 - in the order of the models' tables
 
 DATA = Path(__file__).parents[2] / "data" / "runner"
 EXPERTS = {"num_experts_per_tok": 4, "hidden_act": "silu"}
-# As the models are published, without the keys that transformers leaves out for being its defaults. The
-# parameters are what transformers' models of these configurations have, in units of 10^9.
+# The published configurations, without the keys that transformers omits because they equal its defaults. The
+# parameters are those of transformers' models of these configurations, in units of 10^9.
 MODELS: dict[str, tuple[dict[str, Any], float]] = {
     "tied in silence": (
         {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_inner": None,
@@ -106,7 +106,7 @@ def test_models_have_the_parameters_of_their_own_code(name: str, tmp_path: Path)
             {**sizes("qwen3_next", 4, 64, 4, 4, 128, 100), "layer_types": ["linear_attention"] * 4},
             "'layer_types' has layers of another kind",
         ),
-        # As these are published: what decides stands in one key, and nothing else differs from attention.
+        # The published configurations: one key decides, and nothing else distinguishes them from attention.
         (
             {**sizes("qwen3_next", 48, 2048, 16, 2, 5120, 151936), "full_attention_interval": 4},
             "'full_attention_interval: 4' means linear attention",
@@ -365,7 +365,7 @@ def test_chunks_count_the_pairs_within_them(chunk: int, sequence: int, causal: b
         items = pass_over_layer(model, plan, 0)
         return sum(item.flops for item in items if isinstance(item, Operator) and item.name == "attention")
 
-    # Two products of four numbers each, half of them under a causal mask; scores in memory are all computed.
+    # Two matmuls of four numbers each, half of them under a causal mask; all scores in memory are computed.
     assert flops(Plan(sequence=sequence)) == pytest.approx(4 * 8 * pairs * (0.5 if causal else 1))
     assert flops(Plan(sequence=sequence, fused_attention=False)) == 4 * 8 * sequence**2
 

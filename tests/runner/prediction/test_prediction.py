@@ -1,4 +1,4 @@
-"""Predictions against measured steps, the closed form against the simulation, and what is refused."""
+"""Predictions compared with measured steps, closed forms compared with simulations, and errors."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def setting_of(step: object) -> Setting:
 
 @cache
 def predicted_ns(step: object) -> int:
-    """Return the predicted time of a measured *step*, which two tests need."""
+    """Return the predicted time of a measured *step*, shared by two tests."""
     return predict(setting_of(step)).step_ns
 
 
 @pytest.fixture(scope="module")
 def errors() -> dict[str, list[float]]:
-    """Return the relative errors of the predictions of the measured steps kept for tests, by data set."""
+    """Return the relative errors of the predictions of the measured steps reserved for tests, by data set."""
     found: dict[str, list[float]] = {}
     for step in STEPS:
         if step.plan.micro_batches * step.plan.pp < 300:
@@ -62,7 +62,7 @@ def errors() -> dict[str, list[float]]:
     return found
 
 
-# The odd rows of each data set are among them: the mean of a few rows may be what one of them makes it.
+# These are the odd rows of each data set, but a mean of few rows may be dominated by one of them.
 @pytest.mark.parametrize(
     ("data", "mean", "median"),
     [
@@ -93,7 +93,7 @@ def test_the_closed_form_is_what_is_simulated(step: object):
 
 
 def test_the_estimate_of_a_search_chooses_among_the_fastest_that_were_measured():
-    """1.15 times the best anywhere, 1.05 on average, of what `predict search` ranks plans by."""
+    """The plan that `predict search` ranks first takes at most 1.15 times the best, 1.05 on average."""
     parts: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for step in STEPS:
         if step.data == "A100 Megatron-DeepSpeed":
@@ -149,7 +149,7 @@ def test_memory_over_time_has_the_peak_of_the_verdict(change: dict[str, object])
         assert list(curve.times_ns) == sorted(curve.times_ns)
         assert curve.times_ns[-1] == found.step_ns
         assert curve.activations[0] == curve.activations[-1] == 0
-        # As many forward passes add as backward passes take away.
+        # As many forward passes add time as backward passes save time.
         rises = sum(later > before for before, later in itertools.pairwise(curve.activations))
         assert rises == found.setting.plan.micro_batches * found.setting.plan.chunks
         told = curve.to_json()
@@ -319,7 +319,7 @@ def test_every_remedy_makes_the_plan_fit(options: list[str]):
 
 
 def test_a_stall_of_equal_ranks_is_no_end_of_the_prediction():
-    """Stages across nodes stall while only one of their equal ranks is simulated."""
+    """Stages across nodes stall, although only one of their equal ranks is simulated."""
     model = replace(find_model("llama3-8b"), layers=12)
     plan = Plan(tp=2, pp=3, dp=4, zero=2, global_batch=236)
     steps = {
@@ -366,7 +366,7 @@ def test_other_backends_need_every_rank():
 
 
 def test_options_describe_the_measured_plan():
-    """Products kept in recomputation, packed documents and the size of gradients were in a report only."""
+    """Kept matmuls, packed documents and the size of gradients were known only from a report."""
     h100 = find_chip("h100")
     given = ["--model", "llama3-70b", "--chip", "h100", "--network", "hgx-h100-8x8", "--zero", "3"]
     given += ["--recompute", "full", "--keep", "qkv,down", "--document", "200", "--gradient-bytes", "2"]
@@ -448,7 +448,7 @@ def test_ranks_with_links_to_each_other_use_all_of_them(plan: Plan):
 
 
 def test_a_calibrated_network_is_not_slowed_down_once_more():
-    """What is lost on it is in its file; the shares of the chip would count it again."""
+    """The network file includes its losses; the shares of the chip would count them again."""
     plan = Plan(dp=8, global_batch=8)
     network = NetworkConfig(("Switch",), (8,), (100.0,), (500.0,))
 

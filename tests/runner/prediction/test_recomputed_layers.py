@@ -56,7 +56,7 @@ def test_every_recomputed_layer_costs_and_frees_the_same():
     assert np.diff(steps).min() > 0
     freed = -np.diff(sizes)
     assert freed[:-1] == pytest.approx(freed[0])
-    # Once no layer keeps everything, the one that is computed again is on top.
+    # If every layer is recomputed, the memory of the recomputed layer is added.
     assert freed[0] > freed[-1] >= 0
 
 
@@ -85,7 +85,7 @@ def test_of_a_unit_that_does_not_divide_the_layers_the_last_is_shorter():
 
 
 def test_only_layers_that_keep_everything_differ():
-    """Block recomputation of dense layers in front of experts frees what dense layers keep."""
+    """Block recomputation of dense layers before expert layers frees the activations of dense layers."""
     plan = replace(PLAN, pp=1, dp=4)
     none, three = (rank_memory(EXPERTS, replace(plan, recompute=each), 0) for each in ("none", "3"))
     dense = rank_memory(replace(MODEL, layers=3), replace(plan, recompute="none"), 0)
@@ -173,7 +173,7 @@ def test_recomputation_that_cannot_be_is_refused(options: list[str], words: str)
         answer(*options)
 
 
-# CPU offload: what moves between a chip and its host, how long that takes, and what the chip keeps.
+# CPU offload: the bytes moved between a chip and its host, their time, and the chip's memory.
 
 
 EIGHT_LAYERS = replace(find_model("llama3-8b"), layers=8, name="eight layers")
@@ -261,7 +261,7 @@ def test_a_slow_link_bounds_the_step_by_its_copies(plan: Plan):
     layers = EIGHT_LAYERS.layers // plan.pp
     size = rank_memory(EIGHT_LAYERS, replace(plan, recompute="none", global_batch=plan.dp), 0).activations
     copied = size / (0.8 * 2e9) * 1e9 * plan.micro_batches
-    # Stores and loads of a micro-batch follow each other; all but two layers' are exposed.
+    # Stores and loads of a micro-batch follow each other; all but those of two layers are exposed.
     assert 2 * copied * (layers - 2) / layers < slow.step_ns
     assert slow.step_ns < 2 * copied + predicted(replace(plan, recompute="none")).step_ns * 1.5
     assert slow.step_ns == pytest.approx(estimated_ns(offload_setting(plan, with_host(2e9))), rel=0.25)
@@ -272,11 +272,11 @@ def test_activations_are_back_before_they_are_used_and_not_before_they_were_away
     away = times(prediction, "activations to the host")
     back = times(prediction, "activations from the host")
     assert len(away) == len(back) == 4 * DATA_PARALLEL.micro_batches
-    # The first layers are the last ones backwards.
+    # The first layers are the last ones in the backward pass.
     assert (back[:4, 0] >= away[:4, 1][::-1]).all()
     backwards = times(prediction, "down gradient")[: EIGHT_LAYERS.layers, 0]
     assert (back[:4, 1] <= backwards[4:]).all()
-    # The copies begin when the last layer in front of them does, and not with the step.
+    # The copies begin when the last layer before them begins, not at the start of the step.
     assert back[0, 0] >= backwards[2]
 
 

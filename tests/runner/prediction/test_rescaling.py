@@ -1,4 +1,4 @@
-"""Captured workloads made larger, against captures of the larger jobs; and what is refused."""
+"""Captured workloads scaled up, compared with captures of the larger jobs; and errors."""
 
 from pathlib import Path
 
@@ -30,12 +30,12 @@ COMMUNICATION = [
 
 
 def pipeline(micro_batches):
-    """A gloo job of two stages, captured with so many micro-batches."""
+    """A gloo job of two stages, captured with this number of micro-batches."""
     return Workload.load(DATA / f"pipeline_{micro_batches}" / "workload")
 
 
 def deep(layers):
-    """A Llama of so many layers on dp 2 x tp 2, recorded from its script."""
+    """A Llama with this number of layers on dp 2 x tp 2, recorded from its script."""
     return script_workload([Recording.load(path) for path in sorted((DATA / f"layers_{layers}").iterdir())])
 
 
@@ -45,7 +45,7 @@ def communication(graph):
 
 
 def operators(graph, *, in_modules=False):
-    """What is computed, in order: each operator once, whatever the clock made of it."""
+    """The computed operators, in order: each once, however the clock split it."""
     nodes = graph.nodes
     if in_modules:
         nodes = nodes[nodes["module"] != ""]
@@ -70,7 +70,7 @@ def test_a_pipeline_with_more_micro_batches_is_that_of_a_capture_with_as_many():
         assert communication(one) == communication(other)
         assert operators(one, in_modules=True) == operators(
             other, in_modules=True
-        )  # not the making of a batch
+        )  # not the preparation of a batch
         waits = (EdgeKind.COMM_ISSUE, EdgeKind.COMM_WAIT, EdgeKind.STREAM_ORDER)
         assert kinds(one, *waits) == kinds(other, *waits)
         assert is_ordered(one)

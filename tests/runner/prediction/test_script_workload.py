@@ -1,4 +1,4 @@
-"""Workloads of what the ranks of a script were recorded to do: roles, groups, costs, refusals."""
+"""Workloads from recorded ranks of a script: roles, groups, costs, errors."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Generated training steps: models, plans, schedules, and graphs that agree with each other."""
+"""Generated training steps: models, plans, schedules, and consistency of their graphs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TINY = Transformer(name="tiny", layers=4, hidden=64, heads=4, ffn=256, vocab=100
 GIB = 1 << 30
 
 
-# Parameters in units of 10^9, as the models are known by or their cards give them.
+# Parameters in units of 10^9, as in the models' names or cards.
 @pytest.mark.parametrize(
     ("name", "params", "active"),
     [
@@ -77,7 +77,7 @@ def test_every_model_can_be_trained_on_one_rank(name: str):
     model = replace(model, layers=4, convolutions=model.convolutions[:4])
     workload = training_step(model, Plan(), Prices(), 8)
     assert workload.num_ranks == 1
-    assert workload.graphs[0].num_nodes >= 4 * 4  # a product and what is pointwise, there and back
+    assert workload.graphs[0].num_nodes >= 4 * 4  # a matmul and pointwise operators, forward and backward
 
 
 def test_a_hugging_face_config_gives_the_sizes(tmp_path: Path):
@@ -105,10 +105,10 @@ def test_a_hugging_face_config_with_experts_in_every_other_layer(tmp_path: Path)
 
 
 def test_an_all_to_all_across_nodes_uses_the_links_of_both():
-    """Each of 32 ranks in 4 nodes keeps a 4th of its bytes in the node, and sends 3 of 4 by its adapter."""
+    """Each of 32 ranks in 4 nodes keeps a 4th of its bytes in the node, and sends 3 of 4 by its NIC."""
     near, far = phases(CollectiveType.ALL_TO_ALL, 3200.0, Spread(8, 4))
     assert (near.level, near.size_bytes, far.level, far.size_bytes) == ("within", 800.0, "across", 3200.0)
-    # What leaves a rank: to 7 peers of its node and to 24 elsewhere, 100 bytes each.
+    # The bytes that leave a rank: to 7 peers of its node and to 24 elsewhere, 100 bytes each.
     assert near.size_bytes * 7 / 8 + far.size_bytes * 3 / 4 == 31 * 100.0
     model = replace(TINY, experts=32, top_k=1, expert_ffn=64, layers=1)
     plan = Plan(dp=32, global_batch=32, ep=32, deduplicate=False)
@@ -174,7 +174,7 @@ def test_low_precisions_cast_what_their_products_read():
 
 
 def test_ranks_cast_their_rows_before_they_gather_them():
-    """Transformer Engine gathers the operands of a low precision, so that ranks cast their own rows."""
+    """Transformer Engine gathers operands in a low precision, so ranks cast only their own rows."""
     plan = Plan(tp=4, sequence_parallel=True, tensor_overlap=True, precision="fp8")
     names = [item.name for item in pass_over_layer(TINY, plan, 0)]
     for cast, gather, product in (
@@ -232,7 +232,7 @@ def test_adapters_of_a_rank_are_trained_and_nothing_else_is():
     plan = Plan(tp=2, dp=4, global_batch=8, zero=1, frozen=True, lora=4)
     params = TINY.layers * 4 * (TINY.hidden + 3 * TINY.hidden) / 2  # queries, keys and values, of two ranks
     nodes = training_step(TINY, plan, Prices(), 8).graphs[0].nodes.set_index("name")
-    # Two products, each with both its gradients; frozen ones have that of their input alone.
+    # Two matmuls, each with both its gradients; frozen ones have only the gradient of the input.
     layer = nodes[nodes["module"] == "layers.0.attention"]["num_ops"]
     for name, gradients in (("adapter down", 2), ("adapter up", 2), ("qkv", 1), ("projection", 1)):
         micro_batches = 2
@@ -247,7 +247,7 @@ def test_adapters_of_a_rank_are_trained_and_nothing_else_is():
     assert memory.weights - none.weights == params * 2
     whole = replace(plan, frozen=False, lora=0)
     assert memory.activations < rank_memory(TINY, whole, 0).activations
-    # FSDP shards what is frozen as well.
+    # FSDP also shards frozen weights.
     sharded = rank_memory(TINY, replace(plan, tp=1, zero=3), 0)
     assert sharded.weights == pytest.approx((TINY.params() / 4 + 2 * params) * 2)
     with pytest.raises(UsageError, match="need a rank of 1 or more"):
@@ -450,7 +450,7 @@ def test_whole_experts_are_shared_out_by_tensor_parallel_ranks_too():
         products = np.isin(nodes["name"], ["up", "down"])
         return int(gathers.sum()), int(sent.sum()), int(nodes["num_ops"][products].sum())
 
-    # The same tokens and operations, and nothing to gather for the experts.
+    # The same tokens and operations, and no gathers for the experts.
     assert amounts(whole)[0] < amounts(cut)[0]
     assert amounts(whole)[1:] == amounts(cut)[1:]
     steps = set()
@@ -466,7 +466,7 @@ def test_whole_experts_are_shared_out_by_tensor_parallel_ranks_too():
 @pytest.mark.parametrize("expert_tp", [1, 2, 4])
 @pytest.mark.parametrize(("cp", "ep"), [(1, 2), (2, 4), (2, 1)])
 def test_groups_of_experts_are_those_of_megatron(expert_tp: int, cp: int, ep: int):
-    """Megatron numbers the ranks of a stage anew for experts: those of one, then others', then copies."""
+    """Megatron numbers the ranks of a stage for experts: one expert's ranks, then others', then copies."""
     plan = Plan(tp=4, cp=cp, dp=4, pp=2, ep=ep, expert_tp=expert_tp, global_batch=8, sequence_parallel=True)
     copies = plan.world // plan.pp // expert_tp // ep
 
@@ -513,7 +513,7 @@ def test_fewer_ranks_for_an_expert_exchange_less_and_compute_the_same():
     assert computed[0] == computed[1] == computed[2]
     assert all(len(each) == 1 for each in steps)
     assert gathered[1] < gathered[2]
-    # All of tensor parallelism is what is meant without the option.
+    # Without the option, the experts use all of tensor parallelism.
     assert steps[2] == {
         simulate(
             training_step(model, replace(plans[2], expert_tp=0), Prices(), 4),
@@ -546,7 +546,7 @@ def test_experts_are_shared_out_over_context_parallelism_as_in_megatron():
     assert half.group(2, "edp") == (2, 10)
     # Of one rank per axis, as along data parallelism alone.
     assert replace(plan, cp=1, dp=8, ep=4).group(1, "ep") == (1, 3, 5, 7)
-    # The experts of a rank are the same part, whether its neighbours differ in tokens or in sequences.
+    # The experts of a rank are the same part, whether its neighbours hold other tokens or other sequences.
     deepseek = find_model("deepseek-v3")
     sizes = [
         rank_memory(deepseek, Plan(tp=2, pp=2, cp=cp, dp=16 // cp, ep=16, global_batch=16, zero=1), 0)
@@ -582,7 +582,7 @@ def test_the_embedding_and_the_loss_are_layers_where_that_makes_parts_even():
     parts = [plan.layers_of(part % 16, part // 16, 126) for part in range(128)]
     assert [layer for part in parts for layer in part] == list(range(126))
     assert [len(part) for part in parts] == [0, *[1] * 126, 0]
-    # Where layers divide, they alone count, and no stage is without layers.
+    # If the layers can be divided evenly, only they count, and every stage has layers.
     assert [len(Plan(pp=4).layers_of(stage, 0, 4)) for stage in range(4)] == [1, 1, 1, 1]
     with pytest.raises(UsageError, match="too few for 6 pipeline stages"):
         Plan(pp=6, global_batch=6).check(replace(TINY, layers=4))
@@ -682,7 +682,7 @@ def test_messages_meet():
     assert set(sent.values()) == {1}
 
 
-# What PyTorch reserved at most for torchtitan's Llama 3 (its benchmarks/llama3_h100_202412_torchtitan.md).
+# PyTorch's peak reserved memory for torchtitan's Llama 3 (benchmarks/llama3_h100_202412_torchtitan.md).
 @pytest.mark.parametrize(
     ("model", "change", "gib"),
     [
@@ -703,7 +703,7 @@ def test_memory_is_within_a_tenth_of_what_torchtitan_reserves(model: str, change
 
 @pytest.mark.parametrize(("ranks", "gib"), [(32, 47.96), (64, 46.97)])
 def test_a_compiled_loss_holds_logits_and_their_gradient(ranks: int, gib: float):
-    """As torchtitan has it since 2025 (its benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md)."""
+    """torchtitan does so since 2025 (its benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md)."""
     model = replace(find_model("llama3-8b"), loss_bytes=4)
     plan = Plan(dp=ranks, micro_batch=2, global_batch=2 * ranks, sequence=8192, zero=3, eager=True,
                 recompute="selective", precision="fp8")  # fmt: skip
@@ -730,7 +730,7 @@ def test_fsdp_over_pipeline_stages_has_buffers_for_messages():
     for stage, size in enumerate((message, message + logits)):
         grown = rank_memory(TINY, more, stage).buffers - rank_memory(TINY, plan, stage).buffers
         assert grown == 4 * size, stage
-    # One part at a time has whole gradients, unless each part's backward passes come in several rounds.
+    # Only one part at a time has whole gradients, unless each part has several rounds of backward passes.
     parts = replace(plan, chunks=2, schedule="interleaved", global_batch=4)
     rounds = replace(parts, global_batch=8)
     assert rank_memory(TINY, parts, 0).gradients * 2 == rank_memory(TINY, rounds, 0).gradients
@@ -768,7 +768,8 @@ def test_low_precisions_keep_operands_and_experts_a_copy_of_each_token():
     gated = 3 * model.ffn / hidden
     heads = (2 * model.query_size + 2 * model.kv_size) / hidden
     assert held(model, "bf16") == pytest.approx(8 + 2 * heads + 2 * gated)
-    # A byte less of both inputs of a layer's parts and of the last product, one more of attention's output.
+    # One byte less for both inputs of a layer's parts and of the last matmul, one more for attention's
+    # output.
     less = 2 + model.ffn / hidden - 1
     assert held(model, "fp8") == pytest.approx(held(model, "bf16") - less)
     experts = replace(model, experts=8, top_k=4, expert_ffn=model.ffn // 4)

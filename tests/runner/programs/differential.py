@@ -1,4 +1,4 @@
-"""Programs with one mistake in them, judged by the proof and by an interpreter independent of it."""
+"""Programs with one mistake, judged by the proof and by an independent interpreter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from random_schedule import Key, Wrong
 from chakrascope.errors import ConfigError
 from chakrascope.runner.programs import parse_program, prove
 
-LONGER = 100  # times as many orders where the proof refuses a program, until one shows it to be wrong
+LONGER = 100  # factor of the orders for a program that the proof refuses, until one shows a fault
 MOST_EVENTS = 4_000_000  # of one search
 MOST_SUSPECTS = 2
 
@@ -30,7 +30,7 @@ def text_of(path: Path) -> str:
 
 
 def mutant(text: str, seed: int, draw: int = 0) -> tuple[str, str]:
-    """Return a program with one mistake, the same for a *seed* and *draw*, and the name of the mistake."""
+    """Return a program with one mistake, determined by *seed* and *draw*, and the mistake's name."""
     random_ = random.Random(f"{seed}-{draw}")
     if text.lstrip().startswith("<"):
         return mutated_xml(text, random_)
@@ -39,11 +39,11 @@ def mutant(text: str, seed: int, draw: int = 0) -> tuple[str, str]:
 
 
 def fault(text: str, seed: int, schedules: int, suspects: Collection[Key] = ()) -> str:
-    """Return what an interpreter shows to be wrong with a program in so many random orders, or "".
+    """Return the fault that an interpreter finds in a number of random orders, or "".
 
     The *seed* determines the orders, and inputs that are the same in every order. A collective without a
-    promised result must have the same result in every order. Every other order delays or
-    prefers the *suspects*. The search ends after `MOST_EVENTS` events.
+    specified result must have the same result in every order. Every other order delays or prefers the
+    *suspects*. The search ends after `MOST_EVENTS` events.
     """
     is_xml, events = text.lstrip().startswith("<"), 0
     program = ElementTree.fromstring(text) if is_xml else json.loads(text)
@@ -66,11 +66,11 @@ def fault(text: str, seed: int, schedules: int, suspects: Collection[Key] = ()) 
 
 
 def judged(text: str, seed: int, schedules: int, longer: int = LONGER) -> tuple[str, str]:
-    """Return how proof and interpreter agree on a program, and why it is refused or wrong.
+    """Return whether proof and interpreter agree on a program, and why it is refused or wrong.
 
-    That is unread, proved, refuted; or, where they differ, unsound or refused; or strict, if only the reader
-    refuses the program. A program that only the proof refuses is tried *longer* times as often, with the
-    places that the proof names as suspects.
+    If they agree, the result is unread, proved or refuted; if not, unsound or refused; or strict if only the
+    reader refuses the program. A program that only the proof refuses is tried *longer* times as often, with
+    the places that the proof names as suspects.
     """
     try:
         proof = prove(parse_program(text.encode(), "mutant"))
@@ -120,7 +120,7 @@ def mutated_plan(plan: dict[str, Any], random_: random.Random) -> tuple[dict[str
 
 
 def _renumber(block: Element, root: Element, random_: random.Random, places: list[int | None]) -> None:
-    """Number the steps of a block; those that wait for one follow it or, half of the time, do not."""
+    """Number the steps of a block; dependent steps follow their dependency directly in half of the cases."""
     follow = random_.random() < 0.5
     gpu = next(gpu for gpu in root if block in list(gpu))
     moved = {old: new for new, old in enumerate(places) if old is not None}

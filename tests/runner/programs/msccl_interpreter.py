@@ -18,7 +18,7 @@ from random_schedule import GARBAGE, Key, Thread, Wrong, integers, run_threads
 SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
 SLOT_BYTES = {"Simple": 2 << 20, "LL": 32 << 10, "LL128": 576_000}
 MOST_TOGETHER = 71
-LOOPS = 2  # how often the program goes over parts of its chunks
+LOOPS = 2  # number of iterations over parts of its chunks
 CALLS = 2
 SENDS = {"s", "rcs", "rrs", "rrcs"}
 RECEIVES = {"r", "rcs", "rrs", "rrc", "rrcs"}
@@ -27,7 +27,7 @@ MOST_FUSED = 16
 
 @dataclass
 class Transmission:
-    """A step as the kernel runs it."""
+    """A step in the kernel's representation."""
 
     type: str
     source: tuple[str, int]
@@ -39,10 +39,10 @@ class Transmission:
 
 
 def transmissions(block: ElementTree.Element) -> list[Transmission]:
-    """Return the steps of a thread block as the executor's parser makes them."""
+    """Return the steps of a thread block as the executor's parser creates them."""
     made: list[Transmission] = []
     waits: list[tuple[int, int]] = []
-    chain: tuple[str, str, int] | None = None  # of a reduction that the next one may join
+    chain: tuple[str, str, int] | None = None  # of a reduction that the next one may be fused with
     reductions = 0
     for step in block:
         get = step.get
@@ -84,13 +84,13 @@ class Machine:
         if self.in_place and root.get("outofplace") == "1":
             self.in_place = random_.random() < 0.5
         self.slots = SLOTS[root.get("proto", "Simple")]
-        # Chunks that go in one message: one for large buffers, as many as a slot holds for those of maxBytes.
+        # Chunks per message: one for large buffers, as many as fit into a slot for those of maxBytes.
         most = int(root.get("maxBytes", "0"))
         least = SLOT_BYTES[root.get("proto", "Simple")] * self.chunks // most if most else 1
         self.together = min(MOST_TOGETHER, max(1, random_.choice((least, 2 * least, MOST_TOGETHER))))
         self.changed: set[Hashable] = set()
         self.fresh = itertools.count(GARBAGE, 10**6 + 3)
-        self.results: dict[tuple[int, ...], list[int | None]] = {}  # of a collective without a promise
+        self.results: dict[tuple[int, ...], list[int | None]] = {}  # of a collective without a set result
         self.gpus = sorted(root, key=lambda gpu: int(gpu.get("id", "0")))
         self.memory = [self.buffers(rank, gpu) for rank, gpu in enumerate(self.gpus)]
         self.blocks = [{int(tb.get("id", "0")): tb for tb in gpu.findall("tb")} for gpu in self.gpus]
@@ -105,9 +105,9 @@ class Machine:
         self.inputs: list[list[list[list[int]]]] = []
 
     def buffers(self, rank: int, gpu: ElementTree.Element) -> dict[str, tuple[list[list[int]], int, int]]:
-        """Return the memory of each buffer, where it begins there, and its chunks.
+        """Return the memory of each buffer, its offset there, and its chunks.
 
-        The caller of a collective gives the sizes of input and output, whatever the program says.
+        The caller of a collective determines the sizes of input and output, regardless of the program.
         """
         size = {name: int(gpu.get(f"{name}_chunks", "0")) for name in "ios"}
         if self.collective != "custom":
@@ -127,7 +127,7 @@ class Machine:
         return memory
 
     def check_connections(self) -> None:
-        """Require both ends of each connection, as setting it up takes both (ncclTransportP2pSetup)."""
+        """Require both ends of each connection, which its setup needs (ncclTransportP2pSetup)."""
         ends: dict[str, set[tuple[int, int, str]]] = {"send": set(), "recv": set()}
         for rank, blocks in enumerate(self.blocks):
             for block in blocks.values():
@@ -139,7 +139,7 @@ class Machine:
             raise Wrong("a connection with one end")
 
     def check_bounds(self) -> None:
-        """Require what the parser checks: the first chunk of a step, against the chunks of its <gpu>."""
+        """Check what the parser checks: the first chunk of a step, against the chunks of its <gpu>."""
         sides = {"s": "s", "r": "t", "rcs": "t", "rrs": "s", "rrcs": "st", "cpy": "st", "re": "st"}
         for gpu, blocks in zip(self.gpus, self.steps, strict=True):
             for step in (step for steps in blocks.values() for step in steps):
@@ -168,7 +168,7 @@ class Machine:
         return run_threads(threads, self.random, self.changed, suspects)
 
     def rank(self, rank: int) -> Thread:
-        """Begin each call of a rank with new input, and check what it ends with."""
+        """Begin each call of a rank with new input, and check its output."""
         for call in range(1, CALLS + 1):
             yield None
             self.fill(rank, call)
@@ -267,7 +267,7 @@ class Machine:
 def expected_chunk(
     collective: str, given: list[list[list[int]]], rank: int, chunk: int, chunks: int
 ) -> list[int] | None:
-    """Return what a chunk of *rank*'s output must hold."""
+    """Return the expected content of a chunk of *rank*'s output."""
     count = len(given)
     if collective == "allreduce":
         return [sum(words) for words in zip(*(own[chunk] for own in given), strict=True)]

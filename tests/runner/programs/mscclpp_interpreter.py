@@ -51,19 +51,19 @@ class Machine:
         self.count = len(self.gpus)
         self.changed: set[Hashable] = set()
         self.fresh = itertools.count(GARBAGE, 10**6 + 3)
-        self.results: dict[tuple[int, ...], list[int | None]] = {}  # of a collective without a promise
+        self.results: dict[tuple[int, ...], list[int | None]] = {}  # of a collective without a set result
         every = [op for gpu in self.gpus for block in gpu["threadblocks"] for op in walk(block["ops"])]
         groups = lcm(*(op["tbg_info"]["tbg_size"] for op in every if "tbg_info" in op), 1)
         starts = [item["init_value"] for gpu in self.gpus for item in gpu.get("semaphores", ())]
         self.reuse = bool(plan.get("reuse_resources")) and max(starts, default=0) > 0
         self.turns = max(starts, default=0) + 2 if self.reuse else 2
         pipelines = any(op["name"] == "pipeline" for op in every)
-        # Of a chunk: two threads or more have a part in what a group shares, and a pipeline ends with less.
+        # A group shares chunks among two or more threads, and a pipeline ends with a smaller part.
         self.units = PIPELINE_UNITS * self.turns - 1 if pipelines else 2 * groups
         self.scratch_units = PIPELINE_UNITS * max(starts, default=0) if self.reuse else self.units
         lists = ("channel_ids", "semaphore_ids", "dst_buff")
         least = max((2, *(len(op.get(name, ())) for op in every for name in lists)))
-        self.threads = least + random_.randrange(2)  # their number may divide the elements of a chunk or not
+        self.threads = least + random_.randrange(2)  # they may or may not divide the elements of a chunk
         self.double = bool(plan.get("use_double_scratch_buffer"))
         self.calls = 3 if self.double else 2  # the third uses the first one's half of scratch again
         if len({(gpu["input_chunks"], gpu["output_chunks"]) for gpu in self.gpus}) > 1:
@@ -93,7 +93,7 @@ class Machine:
     # Memory.
 
     def buffers(self, rank: int, gpu: dict[str, Any]) -> dict[str, tuple[list[Word], int, int]]:
-        """Return the memory of each buffer, where it begins there, and its words."""
+        """Return the memory of each buffer, its offset there, and its words."""
         chunk = self.units * UNIT
         size = {"i": gpu["input_chunks"] * chunk, "o": gpu["output_chunks"] * chunk}
         packets = 2 if self.plan["protocol"] == "LL" else 1
@@ -166,14 +166,15 @@ class Machine:
         return run_threads(threads, self.random, self.changed, suspects)
 
     def rank(self, rank: int) -> Thread:
-        """Begin each call of a rank with new input, and check what it ends with."""
+        """Begin each call of a rank with new input, and check its output."""
         for call in range(1, self.calls + 1):
             yield None
             self.fill(rank, call)
             self.running[rank] = len(self.gpus[rank]["threadblocks"]) * self.threads
             self.started[rank] = call
             self.changed.add(("start", rank))
-            # Whoever reuses the input waits for its puts, too: one without flush may outlast the kernel.
+            # A caller that reuses the input also waits for its puts: one without flush may outlast the
+            # kernel.
             queues = [queue for key, queue in self.queues.items() if key[0] == rank]
             yield (
                 ("end", rank),
@@ -224,7 +225,7 @@ class Machine:
         return None
 
     def proxy(self, rank: int, peer: int, number: int) -> Thread:
-        """Serve a port channel: triggers in order, one word after the other."""
+        """Process a port channel: triggers in order, one word after the other."""
         key = (rank, peer, number)
         queue = self.queues[key]
         while True:
@@ -265,7 +266,7 @@ class _Block:
             kind = item["access_channel_type"]
             reached = [n for n, other in enumerate(remote) if kind in other["access_channel_types"]]
             for number in item["remote_buffer_ids"]:
-                # The executor's map gives the first buffer for one that it does not have.
+                # The executor's map returns the first buffer for a missing key.
                 where = remote[number if number in reached else reached[0]]
                 self.remote[kind].append((where["rank"], where["type"]))
 
@@ -360,7 +361,7 @@ class _Block:
     # Data.
 
     def refs(self, op: dict[str, Any], side: str) -> list[Ref]:
-        """Return what the entries of src_buff or dst_buff mean for this block of a group."""
+        """Return the meaning of the entries of src_buff or dst_buff for this block of a group."""
         machine, key = self.machine, (id(op), side)
         if key in self.known:
             return self.known[key]
@@ -384,11 +385,11 @@ class _Block:
         return made
 
     def moved(self, buffer: str, offset: int) -> int:
-        """Return how far an iteration of a pipeline is into a buffer."""
+        """Return the offset of a pipeline's iteration in a buffer."""
         return offset % self.machine.scratch_units if self.machine.reuse and buffer == "s" else offset
 
     def by_port(self, op: dict[str, Any], thread: int, call: int, offset: int, unit: int) -> Thread:
-        """Do a put of the proxy's: thread i pushes destination i."""
+        """Execute a put of the proxy: thread i pushes destination i."""
         machine, name = self.machine, op["name"]
         sources, targets = self.refs(op, "src_buff"), self.refs(op, "dst_buff")
         packets = name in {"ppkt", "rppkt"}
@@ -396,7 +397,7 @@ class _Block:
             for packet in range(thread, sources[0].units * UNIT, machine.threads):
                 yield from self.read_packet("s", sources[0].first * UNIT + packet, call)
             yield from self.meet()
-            sources = [sources[0]._replace(buffer="s")] * len(targets)  # whatever the plan says
+            sources = [sources[0]._replace(buffer="s")] * len(targets)  # regardless of the plan
         yield None
         if thread >= len(targets):
             return
@@ -423,13 +424,13 @@ class _Block:
             yield ("served", key), lambda: machine.served[key] >= served
 
     def data(self, op: dict[str, Any], thread: int, call: int, offset: int, unit: int) -> Thread:
-        """Do what all threads do together, each its elements."""
+        """Execute an op that all threads share, each with its elements."""
         sources, targets = self.refs(op, "src_buff"), self.refs(op, "dst_buff")
         name = op["name"]
         pairs = [(sources, targets[: WRITTEN.get(name, len(targets))])]
         if name in {"put", "pws", "pwsf", "ppkt", "get"}:
             pairs = [([source], [target]) for source, target in zip(sources, targets, strict=False)]
-            # Of a put's sources, only the first tells the buffer.
+            # Only the first of a put's sources determines the buffer.
             if name != "get":
                 pairs = [([s._replace(buffer=sources[0].buffer)], t) for (s,), t in pairs]
         elif name in {"copy", "cpkt", "upkt", "gstore", "gstorepkt", "glres"}:
@@ -448,7 +449,7 @@ class _Block:
     def element(  # noqa: PLR0917 - all of one element
         self, name: str, froms: list[Ref], tos: list[Ref], call: int, offset: int, words: range
     ) -> Thread:
-        """Do one element: read all sources, then write all targets."""
+        """Process one element: read all sources, then write all targets."""
         machine = self.machine
         values: list[Word] = [0] * len(words)
         skips = {"get": (tos[0].first, froms[0].first)}  # the executor swaps the offsets of a get
@@ -459,7 +460,7 @@ class _Block:
                     got = yield from self.read_packet(buffer, ref.first * UNIT + word, call)
                 else:
                     first = skips[name][0] if name == "get" else ref.first
-                    # Of a reduction's further sources, the executor takes the type of a destination.
+                    # For additional sources of a reduction, the executor uses the type of a destination.
                     wraps = "i" if name in {"re", "res"} and number else ref.buffer
                     place = (first + self.moved(wraps, offset)) * UNIT + word
                     cells = [machine.place(rank, ref.buffer, place, call, ref.local) for rank in ref.ranks]
@@ -493,7 +494,7 @@ class _Block:
         value: Word = None
 
         def arrived() -> bool:
-            """Keep the value with the flags; most of all time is spent here, in threads that wait."""
+            """Keep the value with the flags; most of the time is spent here, in waiting threads."""
             nonlocal value
             one = memory[low]
             if not isinstance(one, tuple) or one[0] != call or one[1] != 0:

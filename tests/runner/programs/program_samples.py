@@ -1,4 +1,4 @@
-"""The sample programs, and ways to put a mistake into a copy of one."""
+"""The sample programs, and functions that put a mistake into a copy of one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plan(name: str) -> dict[str, Any]:
 
 
 def changed_plan(name: str, change: Callable[[list[Any]], None]) -> Program:
-    """Return the plan after *change* has been at its list of ranks."""
+    """Return the plan after *change* has modified its list of ranks."""
     data = plan(name)
     change(data["gpus"])
     return parse_program(json.dumps(data).encode(), name)
@@ -42,7 +42,7 @@ def xml(name: str) -> ElementTree.Element:
 
 
 def changed_xml(name: str, change: Callable[[ElementTree.Element], None]) -> Program:
-    """Return the XML's program after *change* has been at its root."""
+    """Return the program's XML after *change* has modified its root."""
     root = xml(name)
     change(root)
     return parse_program(ElementTree.tostring(root), name)
@@ -55,6 +55,6 @@ def ops_of(ranks: list[Any], rank: int, block: int) -> list[Any]:
 
 
 def drop(ranks: list[Any], rank: int, block: int, name: str, number: int = 0) -> None:
-    """Take the *number*-th op called *name* out of a thread block."""
+    """Remove the *number*-th op called *name* from a thread block."""
     ops = ops_of(ranks, rank, block)
     del ops[[place for place, op in enumerate(ops) if op["name"] == name][number]]

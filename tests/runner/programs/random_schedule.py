@@ -16,11 +16,11 @@ Awaited = tuple[Hashable, Callable[[], bool]]
 Thread = Iterator[Awaited | None]
 
 
-GARBAGE = 10**9  # the least number in memory that nobody has written
+GARBAGE = 10**9  # the smallest number in memory that no thread has written
 
 
 class Wrong(Exception):
-    """The program does what no right one does."""
+    """The program did something that a correct program never does."""
 
 
 def integers(words: Iterable[object]) -> list[int | None]:
@@ -61,7 +61,7 @@ def run_threads(
                 if draw < change:
                     priority = biases.get(key[:2], 0.0) + random_.random()
                 if draw < change + 0.02:
-                    heappush(ready, (priority, key))  # a thread before it may go on by now
+                    heappush(ready, (priority, key))  # a thread before it may be able to continue
                     break
         if key in awaits:
             waiting[awaits[key][0]].append((priority, key))

@@ -1,4 +1,4 @@
-"""Which program runs which collective: by kind, number of ranks and size."""
+"""The choice of a program for a collective: by kind, number of ranks and size."""
 
 import gzip
 import json
@@ -179,7 +179,7 @@ def test_programs_by_name():
     found = choose_programs({"all-reduce": ["nccl"]}, [small, large]).programs
     assert found[small].name == "nccl_ring_LL_all-reduce_1"
     assert found[large].name == "nccl_nvls_Simple_all-reduce_16"
-    # What a name does not do is no error while another one fits.
+    # If a name does not support a case, this is not an error as long as another name does.
     gather = Demand("all-gather", 4, 1 << 12)
     found = choose_programs({"all-gather": ["nccl-tree:LL", "nccl-ring:LL128:3"]}, [gather]).programs
     assert found[gather].name == "nccl_ring_LL128_all-gather_3"
@@ -215,7 +215,7 @@ def test_a_run_with_programs_by_name(tmp_path):
     assert digests(system) == {"all-reduce-program-0": "nccl", "all-reduce-program-1": "builtin"}
 
 
-# Programs read from files: what they say, and errors that name where a file is wrong.
+# Programs read from files: their content, and errors that name the position.
 
 
 def test_an_xml():

@@ -1,4 +1,4 @@
-"""What the executors of MSCCL XML and MSCCL++ plans do, each case once: proved, refused, or not read."""
+"""Behaviour of the executors of MSCCL XML and MSCCL++ plans, each case once: proved or refused."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_reductions_that_the_executor_joins():
 
 
 def not_read(text: str, words: str) -> None:
-    """Require that the reader refuses a program with *words*, and that an order shows it to be wrong."""
+    """Require that the reader refuses a program with *words*, and that an order shows its fault."""
     with pytest.raises(ConfigError, match=words):
         program(text)
     assert fault(text, seed=1, schedules=20)
@@ -344,7 +344,7 @@ def test_a_race_on_which_no_result_depends():
 
 
 def test_a_packet_sent_again_after_its_source_may_be_overwritten():
-    # Who reads the second packet reads it before the overwriting.
+    # A thread that reads the second packet reads it before it is overwritten.
     def change(ranks):
         ops = ops_of(ranks, 2, 3)
         place = next(number for number, each in enumerate(ops) if each["name"] == "ppkt")
@@ -354,7 +354,7 @@ def test_a_packet_sent_again_after_its_source_may_be_overwritten():
 
 
 def test_two_packets_of_one_place():
-    # Who waits for the second one may find the first.
+    # A thread that waits for the second packet may find the first.
     text = gather(
         op("ppkt", here("o", "own"), there("s", 4), channel_type="memory"),
         op("upkt", here("s", 4), here("o", "peer")),
@@ -396,7 +396,7 @@ def test_a_chunk_overwritten_with_its_own_input_while_it_is_read():
 
 
 def test_a_copy_of_a_chunk_to_itself_while_it_arrives():
-    # The copy may read before the put, and write what it read after the put.
+    # The copy may read before the put, and write data read after the put.
     data = json.loads(gather(*ARRIVE, op("put", here("o", "own"), there("o", "own"), **MEMORY), *LEAVE))
     assert prove(program(json.dumps(data))).holds
     data["gpus"][0]["threadblocks"][0]["ops"].insert(4, op("copy", here("o", 1), here("o", 1)))
@@ -477,7 +477,7 @@ AGAIN = [NOP, signals("signal"), signals("wait")]
 
 
 def test_a_put_to_scratch_before_a_rank_has_begun():
-    # In its last call, the rank has told that it does not need the chunk any more; or not.
+    # In its last call, the rank has signalled that it no longer needs the chunk, or has not.
     early = [
         signals("rlxsignal"),
         signals("rlxwait"),

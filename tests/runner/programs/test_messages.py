@@ -1,4 +1,4 @@
-"""Programs as messages: nothing is lost, rings take the engine's time, and every backend takes them."""
+"""Programs as messages: no data is lost, rings take the engine's time, and every backend runs them."""
 
 from collections import Counter
 from dataclasses import replace
@@ -116,7 +116,7 @@ def test_more_rounds_than_can_be_held():
 
 def test_a_plan_s_signals_go_with_the_data():
     found = inspect_program(sample("multi_node_allgather"), 1000)
-    # Ready in the node, ready across, data across, data on; only readiness has messages of its own.
+    # Ready in the node, ready across nodes, data across, data in the node; only readiness has messages.
     assert found.steps == 4
     assert found.messages == 8 * 11
 
@@ -192,7 +192,7 @@ def test_exported_messages_are_a_workload_and_a_custom_algorithm(tmp_path):
     assert alone.makespan_ns == pytest.approx(inside.makespan_ns, rel=0.01)
     custom = replace(PLAIN, all_reduce_implementation_custom=("direct",), folder=tmp_path)
     listed = simulate(microbenchmark("all-reduce", 8, SIZE), custom, network(8))
-    # ASTRA-sim's files count computation in whole microseconds.
+    # ASTRA-sim's files measure computation in whole microseconds.
     assert listed.makespan_ns == pytest.approx(inside.makespan_ns, rel=0.25)
 
 
@@ -279,6 +279,6 @@ def test_groups_keep_their_messages_apart(tmp_path, backend, second):
         return simulate(job, PLAIN, network(2), **chosen).collectives.drop(columns="group")
 
     apart = collectives(2)
-    # Neither is over before the rank that begins it late has sent.
+    # Neither collective ends before the rank that begins it late has sent.
     assert apart["end_ns"].min() > 100_000
     assert collectives(second).equals(apart)

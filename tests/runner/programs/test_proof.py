@@ -1,4 +1,4 @@
-"""The proof: samples and programs of NCCL hold, and every mistake put into one is found where it is."""
+"""The proof: samples and programs of NCCL are correct, and every planted mistake is located."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ def first(program):
 
 
 def test_a_dropped_signal():
-    # Rank 2 never tells its peers that it is ready.
+    # Rank 2 never signals to its peers that it is ready.
     program = changed_plan("multi_node_allgather", lambda ranks: drop(ranks, 2, 0, "rlxsignal"))
     problem = first(program)
-    # Its last signal passes for it, so that its peers go on too early and lack one in the end.
+    # Its last signal replaces this one, so its peers continue too early and lack a signal at the end.
     assert (problem.kind, problem.op) == ("deadlock", "18")
     assert problem.rank in {0, 1, 3}
     assert "a signal of rank 2 on memory channel 0, and no remaining op provides it" in problem.message
 
 
 def test_a_missing_wait():
-    # Rank 4 sends on what rank 0 sends it without waiting for it.
+    # Rank 4 forwards data from rank 0 without waiting for it.
     program = changed_plan("multi_node_allgather", lambda ranks: drop(ranks, 4, 0, "wait", 1))
     problems = prove(program).problems
     race = next(problem for problem in problems if problem.kind == "race" and problem.rank == 4)
@@ -79,7 +79,7 @@ def test_a_missing_wait():
     *before, early, late = race.interleaving
     assert "rank 4" in early
     assert late.endswith("comes too late")
-    # Rank 4 reads its own buffer: of others, nothing but their signals to it matters.
+    # Rank 4 reads its own buffer: only signals of other ranks to it matter.
     assert not any("op 13 (put)" in step and "rank 0" in step for step in before)
     assert any(problem.kind == "leftover" for problem in problems)
 
@@ -219,7 +219,7 @@ def test_no_signal_wait_or_put_of_a_sample_can_be_left_out(name):
 
             try:
                 assert not prove(changed_plan(name, change)).holds, (block.id, op.place, op.name)
-            except ConfigError as error:  # found while it was read
+            except ConfigError as error:  # found while the program was read
                 assert "goes negative" in error.message  # noqa: PT017 - either way it is found
 
 
@@ -245,7 +245,7 @@ def test_the_interpreters_find_the_samples_right(name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_no_wrong_mutant_is_proved(name):
-    """Whether a mutant that the proof refuses is wrong takes many orders, and `make fuzz` looks for them."""
+    """Many orders are needed to show that a refused mutant is wrong; `make fuzz` searches for them."""
     text = text_of(path_of(name))
     found = {}
     for seed in range(12):
@@ -255,7 +255,7 @@ def test_no_wrong_mutant_is_proved(name):
     assert {verdict for verdict, _ in found.values()} & {"refuted", "unread"}
 
 
-# All pairs by puts, gets and packets: proved, and they move what they must and no more.
+# All pairs by puts, gets and packets: proved, and they move exactly the required bytes.
 
 CASES = [(way, collective) for way, kinds in ALL_PAIRS.items() for collective in kinds]
 
@@ -294,7 +294,7 @@ def test_missing_names_are_errors():
         all_pairs_program("put", "all-gather", 1)
 
 
-# NCCL's algorithms as programs: proved, shaped as NCCL says, and chosen by size as its tuner does.
+# NCCL's algorithms as programs: proved, shaped as in NCCL, and chosen by size as by NCCL's tuner.
 
 MIB = 1 << 20
 
@@ -311,12 +311,12 @@ def test_nccl_every_program_holds(algorithm, protocol, ranks, channels):
     protocol = "Simple" if name == "nvls" else protocol
     proof = prove(nccl_program(name, collective, ranks, protocol, channels))
     assert proof.holds, proof.problems[0].message
-    # A connection has four slots of a slice, which must do.
+    # A connection has four slots of a slice, which must suffice.
     assert proof.depth <= 4
 
 
 def parents(program, channel):
-    """Return who each rank sends its sum to: the peer of its step ``s`` or ``rrs`` that is sent first."""
+    """Return the peer to which each rank sends its sum: the peer of its first sent step ``s`` or ``rrs``."""
     found = {}
     for rank in program.ranks:
         for block in rank.thread_blocks:
@@ -331,7 +331,7 @@ def test_a_tree_is_a_chain():
     assert {rank: parents(program, 0)[rank] for rank in range(1, 8)} == {
         rank: rank - 1 for rank in range(1, 8)
     }
-    # Up and down again: as many messages wait for each other as the tuner counts steps.
+    # Up and down again: the longest chain of messages has as many steps as in NCCL's tuner.
     assert inspect_program(program, 1 << 10).steps == 14
 
 
@@ -372,7 +372,7 @@ def test_the_tuner_without_the_switch():
         assert choice.protocol == expected, bits
     allowed = nccl_choice("all-reduce", 8, 1 << 24, algorithms=["ring"], protocols=["LL", "Simple"])
     assert (allowed.algorithm, allowed.protocol, allowed.channels) == ("ring", "Simple", 24)
-    # Gathering through the switch sends more one way than a ring does: NCCL takes the ring.
+    # Gathering through the switch sends more data in one direction than a ring, so NCCL uses the ring.
     assert nccl_choice("all-gather", 8, 1 << 28).algorithm == "ring"
 
 

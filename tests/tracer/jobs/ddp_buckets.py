@@ -1,7 +1,7 @@
 """Train with DistributedDataParallel in several buckets: parameters left out, a static graph, a hook.
 
-One model leaves out a layer that it has to look for, one is told that its graph stays, with two types and a
-layer used twice, and the gradients of one travel in half precision.
+One model has an unused layer that it must detect, one has a static graph with two types and a layer used
+twice, and one reduces its gradients in half precision.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class Partly(nn.Module):
-    """Six layers in use and one that is not, with a buffer."""
+    """Six used layers and an unused one, with a buffer."""
 
     def __init__(self, *, twice):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Train one expert per rank: tokens travel to theirs and back by all_to_all, as the router says."""
+"""Train one expert per rank: all_to_all sends tokens to the experts that the router chooses, and back."""
 
 import torch
 import torch.distributed as dist

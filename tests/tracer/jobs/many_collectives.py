@@ -1,4 +1,4 @@
-"""Two data-parallel ranks that accumulate, clip, and communicate in every way a training script does."""
+"""Two data-parallel ranks that accumulate, clip, and use every kind of communication of scripts."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ rank, world = dist.get_rank(), dist.get_world_size()
 
 
 class Reduced(torch.autograd.Function):
-    """Sums over ranks on the way there and hands its gradient on."""
+    """Sums over ranks in the forward pass, and passes its gradient on."""
 
     @staticmethod
     def forward(ctx, x):
@@ -26,7 +26,7 @@ class Reduced(torch.autograd.Function):
 
 
 class Model(torch.nn.Module):
-    """Layers that are computed again, with a collective in between."""
+    """Layers that are recomputed, with a collective in between."""
 
     def __init__(self):
         super().__init__()

@@ -1,6 +1,6 @@
-"""Train a model cut into one stage per rank, with the 1F1B schedule; ``--replicated`` twice, side by side.
+"""Train a model with one stage per rank and the 1F1B schedule; ``--replicated`` trains two replicas.
 
-A number is that of micro-batches.
+A number sets the number of micro-batches.
 """
 
 import sys

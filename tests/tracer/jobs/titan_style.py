@@ -65,7 +65,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """One stage of the model; what other stages have is None."""
+    """One stage of the model; layers of other stages are None."""
 
     def __init__(self, stage, stages):
         super().__init__()
