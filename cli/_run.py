@@ -143,7 +143,7 @@ def simulate(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, Re
 
 
 def _print_why_long(experiment: Experiment) -> None:
-    """Print that many distinct ranks are simulated one by one."""
+    """Print the number of distinct ranks if so many are simulated that the run takes long."""
     source = experiment.workload
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
         return

@@ -102,7 +102,7 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
 @click.option(
     "--pairs",
     is_flag=True,
-    help="Print the shortest step as a table over the two settings that have the most values.",
+    help="Print the shortest step times as a table of the two settings with the most values.",
 )
 @click.option("--name", help="Name of the sweep. [default: derived from its settings]")
 @click.option(
@@ -130,7 +130,7 @@ def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> 
     "limits",
     multiple=True,
     metavar="FIGURE=NUMBER",
-    help="Upper limit for the best points, such as makespan_ns=5000000. Repeatable.",
+    help="Constraint on the best points, such as makespan_ns=5000000. Repeatable.",
 )
 @click.option(
     "--price",

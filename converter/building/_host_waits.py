@@ -262,9 +262,9 @@ class _Ends(msgspec.Struct, frozen=True):
     chance: np.ndarray
 
     def are_waits(self, classes: int) -> bool:
-        """Return whether intervals end with the kernels more often than by chance, for *classes* tests.
+        """Return whether intervals end when kernels end, more often than by chance in *classes* tests.
 
-        If the intervals have equal lengths, either all intervals or no intervals end with kernels.
+        If the intervals have equal lengths, either all intervals or none of them end when kernels end.
         """
         hits = int(self.near.sum())
         if hits < _OFTEN or hits < _MOST * len(self.near):

@@ -219,12 +219,14 @@ def _items(matched: MatchedLogs, number_of: dict[str, int]) -> dict[int, list[_I
     """Return the operations of each logged rank, in a common order of all ranks."""
     items: dict[int, list[_Item]] = {rank: [] for rank in matched.logs.ranks}
     logged = matched.logs.ranks.items()
-    known = {id(op): (rank, at) for rank, log in logged for at, op in enumerate(log.ops)}
-    place = {number: at for number, (_, at) in known.items()}
+    positions = {id(op): (rank, at) for rank, log in logged for at, op in enumerate(log.ops)}
+    place = {number: at for number, (_, at) in positions.items()}
     ordered: list[tuple[tuple[int, int], MatchedCollective | LoggedMessage]] = [
-        (min(known[id(op)] for op in found.ops.values()), found) for found in matched.agreed()
+        (min(positions[id(op)] for op in found.ops.values()), found) for found in matched.agreed()
     ]
-    ordered += [(min(known[id(found.send)], known[id(found.receive)]), found) for found in matched.messages]
+    ordered += [
+        (min(positions[id(found.send)], positions[id(found.receive)]), found) for found in matched.messages
+    ]
     for _, found in sorted(ordered, key=lambda pair: pair[0]):
         if isinstance(found, MatchedCollective):
             for rank, op in found.ops.items():

@@ -43,10 +43,10 @@ _LONG = 1.5
 # Long steps are periodic if at least this share of their excess time is at the positions of a period, and at
 # least this share of these positions has long steps.
 _REGULAR = 0.8
-# Maximum probability that randomly long steps fit any of the tried periods.
+# Maximum probability that long steps in a random order fit any of the tried periods.
 _BY_CHANCE = 0.02
-# Long steps count as consecutive if they form fewer groups than randomly long steps would, by this number of
-# standard deviations.
+# Long steps count as consecutive if they form fewer groups than in a random order, by this number of standard
+# deviations (Wald-Wolfowitz test).
 _IN_A_ROW = -1.64
 # Minimum share of a step of a compared phase. All phases are longer by a similar factor if the relative
 # excess of each phase is at least _ALIKE times the relative excess of the step.

@@ -138,12 +138,12 @@ def with_stand_ins(
     everyone = tuple(range(world_size))
     replicas = sorted((groups.get(key, everyone) for key in found.replicas), key=len)
     survivors = {one.rank: one for one in ranks}
-    known = {0: everyone, **groups}
+    all_groups = {0: everyone, **groups}
     made: dict[int, RankGraph] = {}
     stand_ins: dict[int, int] = {}
     for rank in sorted(set(everyone) - set(survivors)):
         try:
-            stand_ins[rank], made[rank] = _stand_in(rank, survivors, replicas, known)
+            stand_ins[rank], made[rank] = _stand_in(rank, survivors, replicas, all_groups)
         except _Refused as refusal:  # noqa: PERF203 - names the rank
             raise TraceError(
                 f"{why_missing}. No other rank can stand in for rank {rank}: {refusal}. Capture again, and "
@@ -151,8 +151,8 @@ def with_stand_ins(
                 f"{rank}, merge both captures with `chakrascope trace --collect`."
             ) from None
     complete = {**survivors, **made}
-    del known[0]
-    return [complete[rank] for rank in everyone], known, stand_ins
+    del all_groups[0]
+    return [complete[rank] for rank in everyone], all_groups, stand_ins
 
 
 def replicas_text(stand_ins: Mapping[int, int]) -> str:

@@ -399,8 +399,8 @@ def _made_from(opened: OpenRank, selection: Selection) -> str:
 
     Folders are not part of the key, so files match after being unpacked or copied with their times.
     """
-    known = (opened.steps, opened.marked, opened.stated_rank, opened.last_entries)
-    return _digest((*_of_traces(opened.traces), sorted(selection.steps), selection.world_size, *known))
+    facts = (opened.steps, opened.marked, opened.stated_rank, opened.last_entries)
+    return _digest((*_of_traces(opened.traces), sorted(selection.steps), selection.world_size, *facts))
 
 
 def _of_traces(traces: RankTraces) -> tuple[Any, ...]:

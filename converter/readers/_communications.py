@@ -21,8 +21,8 @@ class LibraryCollective(msgspec.Struct, frozen=True):
 
     Simulators support five collectives. Every other collective is replaced by the most similar one, and
     *note* describes the replacement. The size of a collective is the size of its input or, if ASTRA-sim
-    counts the output, of its output. *fixed_bytes* is the size of a collective that moves no data, otherwise
-    -1. The ranks of a *rooted* collective need not wait for each other.
+    counts the output, of its output. *fixed_bytes* is the nominal size of a collective without data (a
+    barrier), otherwise -1. The ranks of a *rooted* collective need not wait for each other.
     """
 
     name: str

@@ -206,7 +206,7 @@ def _members(
 
 
 def _size(library: LibraryCollective, arguments: CommArguments | None, record: HostOp | None) -> int:
-    """Return the size in bytes of the collective *library*, or -1 if neither source has the size."""
+    """Return the size of a collective in bytes, from *arguments* or else *record*; -1 if unknown."""
     if library.fixed_bytes >= 0:
         return library.fixed_bytes
     if arguments is not None:

@@ -211,7 +211,7 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
 
 
 def _segments(steps: Steps, texts: dict[str, TextColumn]) -> CodedColumns:
-    """Return the columns of the segments without ``reason``."""
+    """Return all columns of the segments except ``reason``."""
     numbers: Columns = {
         "segment": np.arange(len(steps["rank"])),
         **{name: steps[name] for name in ("rank", "node_id", "start_ns", "end_ns")},

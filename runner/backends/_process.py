@@ -35,8 +35,8 @@ def read_user_file(part: str, variables: Mapping[str, str]) -> tuple[Path, Any]:
     base = variables.get("XDG_CONFIG_HOME") or os.path.join(variables.get("HOME", "~"), ".config")
     path = Path(base).expanduser() / "chakrascope" / "backends.yml"
     given = read_yaml(path, "backend configuration") if path.is_file() else {}
-    known = (ASTRA_SIM, *plugin_names("backends"))
-    refuse_unknown(given, known, str(path))
+    keys = (ASTRA_SIM, *plugin_names("backends"))
+    refuse_unknown(given, keys, str(path))
     return path, given.get(part)
 
 

@@ -368,7 +368,7 @@ def _least_squares(rows: Floats, times: Floats, weights: Floats, held: Floats) -
     units = rows / scale[:, None, :]
     seen = (weights * rest)[:, :, None] * units
     wanted = seen.sum(axis=1)
-    alone = np.maximum(wanted, 0.0)  # the fit of each figure alone; the columns have length 1
+    alone = np.maximum(wanted, 0.0)  # each figure fitted alone; columns are unit vectors
     alone_first, alone_second = (np.where([True, False], alone, 0.0), np.where([False, True], alone, 0.0))
     if free.all():
         both = (weights * units[:, :, 0] * units[:, :, 1]).sum(axis=1)

@@ -111,8 +111,8 @@ class Origin:
         if "chips" not in metadata:
             return cls(workload, "")
         devices = dict.fromkeys(map(str, metadata["chips"].values()))
-        known = {device: chip_of_device(device) for device in devices if device}
-        names = dict.fromkeys(chip.name if chip else device for device, chip in known.items())
+        chip_of = {device: chip_of_device(device) for device in devices if device}
+        names = dict.fromkeys(chip.name if chip else device for device, chip in chip_of.items())
         return cls(workload, " and ".join(names) or _CPU)
 
     @property

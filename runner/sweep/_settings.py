@@ -213,8 +213,8 @@ def check_keys(settings: Settings) -> None:
         if not dot and key in (*_PARTS, *_OPTIONS):
             continue
         if not dot or part not in _KEYS:
-            known = [*_PARTS, *_OPTIONS, *(f"{part}.{name}" for part in _KEYS for name in _KEYS[part])]
-            raise ConfigError(f"A sweep cannot change '{key}'{did_you_mean(key, known)}")
+            keys = [*_PARTS, *_OPTIONS, *(f"{part}.{name}" for part in _KEYS for name in _KEYS[part])]
+            raise ConfigError(f"A sweep cannot change '{key}'{did_you_mean(key, keys)}")
         match = _KEY.fullmatch(rest)
         name = _spelled(part, match["name"]) if match else rest
         if part != "network" or name.partition(".")[0] not in EXTENSIONS:

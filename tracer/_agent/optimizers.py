@@ -114,8 +114,8 @@ class Owners:
         If the optimizers have none of the parameters, they work on copies of parameters, and no note is
         needed.
         """
-        known = [optimizer for one, _ in self._optimizers.values() if (optimizer := one()) is not None]
-        owned = {number for own in known for number in _parameters_of(own)}
+        alive = [optimizer for one, _ in self._optimizers.values() if (optimizer := one()) is not None]
+        owned = {number for own in alive for number in _parameters_of(own)}
         named = {id(parameter): (name, parameter) for name, parameter in with_gradients}
         unused = [pair for key, pair in named.items() if key not in owned]
         if not unused or len(unused) == len(named):

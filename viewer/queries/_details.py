@@ -51,7 +51,7 @@ def node_details(
     """
     comm_type, rank = int(node.get("comm_type", -1)), int(node["rank"])
     # Nodes without known costs have one operation and one byte, as simulators need some.
-    known = (_number(node, "num_ops"), _number(node, "tensor_size_bytes")) != (1, 1)
+    has_costs = (_number(node, "num_ops"), _number(node, "tensor_size_bytes")) != (1, 1)
     pairs = [
         ("Name", _text(node, "name")),
         ("Rank", rank_text(rank, stand_in_of(metadata, rank))),
@@ -67,8 +67,8 @@ def node_details(
         ("Message size", _size(node, "comm_size_bytes")),
         ("Group", group_name(metadata, int(node.get("group", 0))) if comm_type >= 0 else ""),
         ("From, to", _ends(node)),
-        ("Operations", f"{_number(node, 'num_ops'):,}" if known and _number(node, "num_ops") > 0 else ""),
-        ("Tensors", _size(node, "tensor_size_bytes") if known else ""),
+        ("Operations", f"{_number(node, 'num_ops'):,}" if has_costs and _number(node, "num_ops") > 0 else ""),
+        ("Tensors", _size(node, "tensor_size_bytes") if has_costs else ""),
         ("Stream", _known(node, "stream")),
         ("Step", _known(node, "step")),
         ("Waited for", _cause(node)),

@@ -60,8 +60,8 @@ def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> 
     several = len(numbers) > ranks + 1
     for switch in (int(number) for number in numbers if number >= ranks):
         near = links.loc[links["src"] == switch, "dst"].unique()
-        known = [places[int(end)] for end in near if int(end) in places]
-        middle = sum(known) / len(known) if known else 0j
+        positions = [places[int(end)] for end in near if int(end) in places]
+        middle = sum(positions) / len(positions) if positions else 0j
         # The label is between the centre and its neighbours, or near the centre if neighbours are on all
         # sides.
         turn = np.exp(2j * np.pi * (switch - ranks) / max(1, len(numbers) - ranks))
@@ -73,9 +73,9 @@ def _down(result: Result, places: Mapping[int, complex]) -> pd.DataFrame:
     """Return lines for failed links between devices that still have working links."""
     rows = []
     for failure, text in failures_of(result):
-        known = [places[device] for device in failure.devices if device in places]
-        if failure.rate == 0 and len(known) == 2:
-            start, end = known
+        ends = [places[device] for device in failure.devices if device in places]
+        if failure.rate == 0 and len(ends) == 2:
+            start, end = ends
             rows.append((start.real, start.imag, end.real, end.imag, text))
     drawn: pd.DataFrame = pd.DataFrame(rows, columns=["x0", "y0", "x1", "y1", "text"])
     return drawn

@@ -165,8 +165,8 @@ class Sides:
             return ""
         runs, near = self._view.runs(), self._view.elsewhere(other)
         shown = [info.id for info in runs if first in {info.id, info.workload}]
-        known = {info.id for info in near.runs()} | {*near.captures()}
-        if not shown or second not in known:
+        names = {info.id for info in near.runs()} | {*near.captures()}
+        if not shown or second not in names:
             return ""
         address = Selection(shown[-1]).with_option("beside", f"{other}@{second}" if other else second)
         return address.with_option("measured", "" if first == shown[-1] else "1").search

@@ -323,7 +323,7 @@ def _together(
     if world > _MAX_RANKS:
         raise TraceError(f"{place}: a log states a job size of {world} ranks, which is not plausible.")
     members, labels = _groups(ranks, place)
-    known = {
+    stated_sizes = {
         group: max([comm.size for log in logs for name, comm in log.comms.items() if name == group])
         for group in members
     }
@@ -332,8 +332,8 @@ def _together(
     if absent:
         notes_of_all.append(f"of {world} ranks there is no log of {ranks_text(absent)}")
     labels = _distinct(labels, members)
-    sizes_of = {group: max(known[group], len(members[group])) for group in members}
-    for group, size in known.items():
+    sizes_of = {group: max(stated_sizes[group], len(members[group])) for group in members}
+    for group, size in stated_sizes.items():
         places = {comm.place == rank for rank, log in ranks.items() if (comm := log.comms.get(group))}
         if size == world and places == {True}:  # a group of all ranks, even of those without a log
             members[group] = tuple(range(world))

@@ -129,11 +129,11 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
     exceeds = passes(other if limit.change == "value" else _measure(limit, base, other - base), limit.value)
     wide = _wide_noise(limit, row, base)
     if wide and (exceeds or any(passes(end, limit.value) for end in wide)):
-        known = (
+        reason = (
             f"the noise ({_span(limit, wide)}) is wider than the limit. Next: capture more steps and starts "
             "of the job, or set a wider limit"
         )
-        return Judgement(limit.text, "undecided", f"{change}: {known}.")
+        return Judgement(limit.text, "undecided", f"{change}: {reason}.")
     if not exceeds:
         return Judgement(limit.text, "kept", f"{change}.")
     if limit.change == "value":

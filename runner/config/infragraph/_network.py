@@ -248,7 +248,7 @@ class _Network:
             )
 
     def _dimensions(self, wires: Sequence[FabricLink], own_hops: int) -> dict[str, Any]:
-        """Return the keys of the proved dimensions, or of one logical dimension if there is no proof."""
+        """Return the keys of the dimensions that the links prove, or else of one logical dimension."""
         ranks = len(self._ranks)
         proven, reason = find_dimensions(ranks, wires, own_hops)
         if proven:

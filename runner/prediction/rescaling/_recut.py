@@ -130,7 +130,7 @@ class NewStage:
         return TextColumn(numbers, texts)
 
     def _scale(self, columns: dict[str, Column]) -> None:
-        """Scale the work on the weights of the whole stage by the factor of the reduction."""
+        """Scale the work on all weights of the stage, such as the optimizer, as its gradients grow."""
         behind = np.arange(len(columns["node_id"])) >= self.offsets[END]
         behind &= np.asarray(columns["type"]) == NodeType.COMP
         for name in ("duration_ns", "num_ops", "tensor_size_bytes"):
