@@ -140,7 +140,7 @@ def on_dask(workers: int, pattern: Path, step: str, folder: Path) -> str:
     """Convert on a cluster of *workers* single-threaded workers; return the cost of each part."""
     from distributed import Client  # noqa: PLC0415 - an extra
 
-    from chakrascope.converter import convert_files  # noqa: PLC0415 - commands are processes of their own
+    from chakrascope.converter import convert_files  # noqa: PLC0415 - commands are separate processes
     from chakrascope.converter.building import finished_ranks  # noqa: PLC0415
 
     file = folder / f"scheduler-{workers}.json"

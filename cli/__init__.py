@@ -1,4 +1,4 @@
-"""The ``chakrascope`` command: one file per subcommand, no logic of its own."""
+"""The ``chakrascope`` command: one file per subcommand, which only parses options and prints."""
 
 from ._interrupt import at_interrupt, end_process
 

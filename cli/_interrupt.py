@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-# The modules `signal` and `typing` are not imported, because Ctrl-C meanwhile would print a traceback.
+# The modules `signal` and `typing` are not imported, because Ctrl-C during the import prints a traceback.
 from _signal import SIGINT, default_int_handler, getsignal, signal  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False

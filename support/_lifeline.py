@@ -39,10 +39,10 @@ class Lifeline:
     ) -> subprocess.Popen[bytes]:
         """Start *command* under this lifeline; *options* are those of `subprocess.Popen`.
 
-        The exit status is the program's, or 128 + n if signal n ended it. The program has a session of its
-        own. In the *foreground*, it keeps the terminal, and processes that it leaves running survive its end,
-        unless it ends after Ctrl-C or another terminating signal. Raises `OSError` if the program does not
-        exist or is not executable.
+        The exit status is the program's, or 128 + n if signal n ended it. The program has a separate
+        session. In the *foreground*, it keeps the terminal, and processes that it leaves running survive
+        its end, unless it ends after Ctrl-C or another terminating signal. Raises `OSError` if the program
+        does not exist or is not executable.
         """
         import subprocess  # noqa: PLC0415 - slow, and most commands start no program
 

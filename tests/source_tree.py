@@ -51,7 +51,7 @@ class Source:
 def modules(root: Path = ROOT) -> dict[str, Source]:
     """Return every module of the packages under *root*, compiled ones excepted.
 
-    The garbage collector would visit the millions of nodes many times, while they are made and ever after.
+    The garbage collector would visit the millions of nodes many times, during parsing and afterwards.
     """
     found = {}
     gc.disable()

@@ -143,7 +143,7 @@ _MAX_OPEN = 16
 class Site:
     """WSGI application for all studies of *workspace*.
 
-    Each study is an application of its own, so that selections do not affect each other, and is
+    Each study is a separate application, so that selections do not affect each other, and is
     created by its first request. *guard* is called with each new Flask application before it
     answers.
     """

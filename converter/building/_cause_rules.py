@@ -209,7 +209,7 @@ def is_engine_range(name: str) -> bool:
 def is_compiled_region(name: str) -> bool:
     """Return whether *name* is dynamo's range around a compiled function.
 
-    Compiled code has operators or ranges of its own, so other time in the range is spent in Python, such as
+    Compiled code has separate operators or ranges, so other time in the range is spent in Python, such as
     the code at a graph break.
     """
     return name.startswith("Torch-Compiled Region")

@@ -48,7 +48,7 @@ DISPATCH_NS = 50_000
 MIN_NS, _MIN_INSIDE_NS = 20_000, 2_000
 # The causes that state only that host code ran. Any other cause has precedence.
 _WEAK = ("", "python", "dispatch", "optimizer")
-# The minimum length of a recording's first launch that is a cause of its own.
+# The minimum length of a recording's first launch that is a separate cause.
 _LONG_LAUNCH_NS = 100_000
 # Causes that explain long gaps only, even if a sample near a short gap shows them.
 _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "process_wait", "communication_call")

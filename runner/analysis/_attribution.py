@@ -72,7 +72,7 @@ def difference_by_setting(
     alone_ns``. ``delta_ns`` is the Shapley value, the mean change by this setting over all orders of
     changing the settings, rounded so that rows add up exactly. ``alone_ns`` is the change if only this
     setting of *base* becomes that of *other*. Of more than five settings, only the four with the largest
-    ``alone_ns`` have rows of their own. Settings that cannot be mixed count as one. *progress* receives the
+    ``alone_ns`` have separate rows. Settings that cannot be mixed count as one. *progress* receives the
     number of finished simulations and their maximum number. *may_continue* may return False to cancel.
 
     Raises `UsageError` for measurements, which cannot be simulated, and `Cancelled`.

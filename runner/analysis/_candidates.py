@@ -161,7 +161,7 @@ def _computations(
         what, target = short_name(operator) or "Computation without a name", Target("operator", operator)
         if top != operator and top_ns >= MAJORITY * ns:
             if everywhere_ns > ns:
-                continue  # kernels of several operators are candidates of their own
+                continue  # kernels of several operators are separate candidates
             what += f" ({'mostly ' * (top_ns < ns)}kernel {short_name(top)})"
             target = target if top_ns < ns else Target("kernel", top)
         if largest(segments, own, "phase")[0] not in CALLED_PHASES:

@@ -106,7 +106,7 @@ def overview_columns(
 def _calls(result: Result) -> tuple[Columns, Ints]:
     """Return the calls of one rank per class of equal ranks, and the size of each class.
 
-    In a replay, clocks depend on the median of all ranks, so each rank is a class of its own.
+    In a replay, clocks depend on the median of all ranks, so each rank is a separate class.
     """
     table = result.table("collectives")
     distinct = table.distinct if about_backend(result.backend).network else table

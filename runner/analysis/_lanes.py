@@ -96,7 +96,7 @@ class Lanes:
     Every slice has an element in *row* (of the table of nodes), *lane*, *start_ns*, *end_ns* and
     *node_id*. Overlapping slices of a stream are in adjacent lanes.
 
-    With *nested*, a lane's phase, modules and operators have lanes of their own above it, with a
+    With *nested*, a lane's phase, modules and operators have separate lanes above it, with a
     ``level`` in *table*. *label* is the index of such a slice's name in *labels* (-1 for nodes),
     and its row and node are the row and the id of its longest node.
 

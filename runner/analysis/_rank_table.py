@@ -53,10 +53,10 @@ def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
 def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
     """Return each rank's lowest equal rank, and the largest time difference (ns) between the two.
 
-    Ranks with a program of their own are left out.
+    Ranks with a unique program are left out.
     """
     programs = np.asarray(workload.program_of_rank)
-    # A rank with a program of its own equals no other rank, so its nodes are not read.
+    # A rank with a unique program equals no other rank, so its nodes are not read.
     shared = set(np.flatnonzero(np.bincount(programs)[programs] > 1).tolist()) if len(programs) else set()
     kinds: dict[int, list[tuple[int, Columns]]] = {}
     same: dict[int, tuple[int, int]] = {}

@@ -73,7 +73,7 @@ def _settings(result: Result) -> dict[str, str]:
 def settings_of(made: Mapping[str, Any]) -> list[Setting]:
     """Return the settings in *made*, a provenance or part of one.
 
-    Each network dimension, and each figure of a GPU machine, is a setting of its own.
+    Each network dimension, and each figure of a GPU machine, is a separate setting.
     """
     network = made.get("network", {})
     rows = [

@@ -196,7 +196,7 @@ _READERS: dict[str, values.Reader] = {
 
 
 def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[int, ...]:
-    """Return the numbers of *devices*; a rank behind a router stands for the router."""
+    """Return the numbers of *devices*; a rank behind a router means the router."""
     number = {name: place for place, name in enumerate(names)}
     numbers = []
     for device in devices:

@@ -132,7 +132,7 @@ def join(
 
 
 def _connect(address: tuple[str, int], wait_s: float) -> socket.socket | None:
-    """Return a connection to *address* after trying for up to *wait_s* seconds; None if nobody listens."""
+    """Return a connection to *address* after trying for up to *wait_s* seconds, or None."""
     try:
         socket.getaddrinfo(*address)
     except socket.gaierror as error:

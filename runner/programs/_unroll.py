@@ -1,7 +1,7 @@
 """Unroll a program for its proof: pipelines into iterations, regions into cells, ops into moves.
 
 A cell is the largest part of a chunk that no op divides. A part is smaller than a chunk if thread blocks
-share an op, or if a pipeline processes the chunk in units. Messages of an XML have cells of their own.
+share an op, or if a pipeline processes the chunk in units. Messages of an XML have separate cells.
 """
 
 from __future__ import annotations

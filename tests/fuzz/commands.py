@@ -3,7 +3,7 @@
     python tests/fuzz/commands.py --calls 5000           all commands
     python tests/fuzz/commands.py --only run --again 17  call 17 of that selection once more, with its output
 
-Each call runs in a process of its own, forked from one that imported every command, in a fresh copy of a
+Each call runs in a separate process, forked from one that imported every command, in a fresh copy of a
 small study. A fault is a traceback, an undocumented exit code, a failure without a message, a signal,
 `LIMIT_S` seconds, `MEMORY` bytes, a temporary file or helper process that stays, or a change outside the
 working folder. The same ``--seed`` makes the same calls.

@@ -385,7 +385,7 @@ def test_renumbered_trace_has_a_note(tmp_path):
 def test_item_that_changed_is_not_imported_in_its_place(study, folder):
     item = find_items(folder)[0]
     (folder / "captures" / "mlp" / "rank0.host.json.gz").write_bytes(b"changed")
-    with pytest.raises(StudyError, match="changed meanwhile"):
+    with pytest.raises(StudyError, match="changed in the meantime"):
         import_item(study, folder, item.id, "mine", unheard)
 
 

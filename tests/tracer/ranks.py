@@ -66,7 +66,7 @@ def pose():
 
 
 def reserved_port():
-    """Return a socket at a port that nobody is given while it is open, though rank 0 may listen there."""
+    """Return a socket on a port that stays reserved while it is open; rank 0 may still listen there."""
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind(("localhost", 0))

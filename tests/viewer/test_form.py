@@ -494,7 +494,7 @@ def test_failed_switch_does_not_renumber_others(tmp_path):
     assert "every link of spine.0 is down" in str(network.layout(run, Selection(), "dark"))
 
 
-# ns-3 and ASTRA-sim, which are compiled or installed elsewhere, have tests of their own.
+# ns-3 and ASTRA-sim, which are compiled or installed elsewhere, have separate tests.
 
 BUILT_IN = [row["backend"] for row in backend_report() if row["found"] == "built in"]
 

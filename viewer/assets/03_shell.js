@@ -221,7 +221,7 @@
   });
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target instanceof Element && event.target.closest("input, textarea, select, [contenteditable], [role='dialog']");
-    // The timeline has a search of its own.
+    // The timeline has a separate search.
     if (event.key === "/" && !isTyping && field() && !document.getElementById("timeline")) { event.preventDefault(); field().focus(); }
     if (event.target !== field()) { return; }
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];

@@ -307,7 +307,7 @@ def _register_choice(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def show(name: str | None, dark: bool, run: str | None, search: str | None, seen: Any) -> tuple[Any, Any]:
         """Show the selected sweep, and put its name into the address."""
-        # Read before the points are drawn, so that `catch_up` draws points that are added meanwhile.
+        # Read before the points are drawn, so that `catch_up` draws points that are added in the meantime.
         stamp = _stamp(view, name or "")
         if not name or stamp == seen:
             return no_update, no_update

@@ -65,7 +65,7 @@ def late_ranks(workload: Workload) -> list[Excess]:
 def without_skew(workload: Workload, rank: int) -> Workload:
     """Return *workload* with the excess work of *rank* cut to the median of its peers.
 
-    Other ranks of the program change likewise. Raises `UsageError` for a rank that is absent or has
+    Other ranks of the program change in the same way. Raises `UsageError` for a rank that is absent or has
     no peers.
     """
     if rank >= workload.num_ranks:

@@ -14,7 +14,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-if __name__ == "__main__":  # the imports below take seconds on a busy machine; the parent may die meanwhile
+if (
+    __name__ == "__main__"
+):  # the imports below take seconds on a busy machine; the parent may die during this time
     runpy.run_path(sys.argv[2])["end_with_parent"](int(sys.argv[1]))  # this script is not part of a package
 
 import duckdb

@@ -108,7 +108,7 @@ def find_item(folder: Path, identity: str) -> ImportItem:
     """Return the item *identity*; raises `StudyError` if it is missing, has changed, or has a problem."""
     item = next((item for item in find_items(folder) if item.id == identity), None)
     if item is None:
-        raise StudyError("The item was removed or changed meanwhile; choose it again.")
+        raise StudyError("The item was removed or changed in the meantime; choose it again.")
     if item.problem:
         raise StudyError(f"{item.place} cannot be imported: {item.problem}")
     return item

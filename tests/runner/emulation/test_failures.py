@@ -313,7 +313,7 @@ hosts:
 
 
 class Cluster:
-    """A coordinator and two agents that join it, each on a host of its own."""
+    """A coordinator and two agents that join it, each on a separate host."""
 
     def __init__(self, folder, job, stack, rate_bps=None, options=()):
         folder.mkdir()

@@ -32,7 +32,7 @@ class Ref(NamedTuple):
     buffer: str
     first: int
     units: int
-    local: bool  # reached by the rank's own pointer, which tells the halves of scratch apart
+    local: bool  # reached by the rank's own pointer, which distinguishes the halves of scratch
 
 
 def walk(ops: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
