@@ -31,9 +31,9 @@ _WITHOUT_NUMBER = ("edge", "skew")
     multiple=True,
     metavar="WHAT:NAME=TIMES",
     help="Part of the step to speed up, and a factor: operator:aten::mm=2 doubles the speed of an operator. "
-    "Other parts to speed up are module:, kind:, kernel:, copy:, collective:, bandwidth:, latency:, link:, "
-    "cause:, stall:, sync:, place:, host:, fusion:, precision:, repeated:, loops:, skew:RANK and, for runs "
-    "on the backend gpu, machine:. "
+    "Other parts to speed up are module:, kind:, kernel:, copy:, collective:, bandwidth:0 and latency:0 (of "
+    "network dimension 0), link:0-8, cause:, stall:, sync:, place:, host:, fusion:, precision:, repeated:, "
+    "loops:, skew:RANK and, for runs on the backend gpu, machine:. "
     "A factor below 1 slows the part down, and inf removes the part.",
 )
 @click.option(
