@@ -58,9 +58,7 @@ BEYOND = [
         for size in ("4 MiB", "16 MiB")
     ),
 ]
-_ABOUT = NETWORKS | {
-    "clos-16-1mib": "`clos-16` with 1 MiB of buffer per switch, which causes pause frames"
-}
+_ABOUT = NETWORKS | {"clos-16-1mib": "`clos-16` with 1 MiB of buffer per switch, which causes pause frames"}
 TRAINS = "packet, trains"
 TCP = "ns3, TCP"
 MEASURE = "packet"
