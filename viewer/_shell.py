@@ -95,6 +95,16 @@ def register_share(app: Dash) -> None:
     )
 
 
+_THEME = {
+    # On shade 8 of blue, white text has a contrast of at least 4.5 to 1.
+    "primaryColor": "blue", "primaryShade": 8, "fontFamily": "system-ui, sans-serif",
+    # The button that closes a dialogue needs a name, and the dialogue's header is no banner of the page.
+    "components": {"Modal": {"defaultProps": {
+        "closeButtonProps": {"aria-label": "Close"}, "attributes": {"header": {"role": "presentation"}},
+    }}},
+}  # fmt: skip
+
+
 def frame(
     titles: Sequence[Any], tools: Sequence[Any], stores: Sequence[Any], navigation: Any = None
 ) -> dmc.MantineProvider:
@@ -119,8 +129,7 @@ def frame(
     bar = {} if navigation is None else {"navbar": {"width": 190, "breakpoint": 0}}
     return dmc.MantineProvider(
         id="mantine",
-        # On shade 8 of blue, white text has a contrast of at least 4.5 to 1.
-        theme={"primaryColor": "blue", "primaryShade": 8, "fontFamily": "system-ui, sans-serif"},
+        theme=_THEME,
         defaultColorScheme="auto",
         children=[
             dcc.Location(id="url", refresh=False),

@@ -150,6 +150,17 @@ def test_no_page_has_a_violation(visit, everything):
     assert violations == {}
 
 
+def test_a_dialogue_has_no_violation(visit):
+    page = visit("/runs")
+    page.locator(".ag-row input[type=checkbox]").first.check()
+    page.get_by_role("button", name="Label, tags, note").click()
+    page.get_by_role("dialog").get_by_role("button", name="Close").wait_for()
+    violations = settled_violations(page)
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="hidden")
+    assert violations == []
+
+
 # The text of some pages for a study without a workload.
 NEXT_STEPS = {
     "": "chakrascope trace -o STUDY",
