@@ -120,6 +120,8 @@ def advise(
     top = _contributor(found)
     is_busy = top is not None and top.remedy == DELAYED
     ordered = _ordered([*measured, *_with_overlaps(shown, path)], is_busy=is_busy)
+    if is_busy and all(item.cause != DELAYED for item in ordered):  # usual steps wait less than this step
+        top = _contributor([one for one in found if one.remedy != DELAYED])
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MAX_CAUSES])
     return Advised(tuple(ordered), None if top is None else _cause(top, path), causes, halves, together_ns)
 

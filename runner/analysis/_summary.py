@@ -19,6 +19,7 @@ from ...converter.building import (
     step_choice_text,
     step_times,
 )
+from ...converter.chakra import DELAYED
 from ...converter.kernels import unsized_communication
 from ...support import count_text, duration_text, share_text
 from ...support.table import CodedColumns, Columns, Table, TableField, frame_of
@@ -296,8 +297,12 @@ def _contributor(path: CriticalPath, advised: Advised) -> str:
     if top is None:
         return "nothing on it can be changed"
     segments = path.columns
-    # Late ranks are not parts of the path.
-    causes = [one for one in advised.causes if not one.key.startswith("skew:")]
+    # Late ranks are not parts of the path, and usual steps may wait less for a processor.
+    causes = [
+        one
+        for one in advised.causes
+        if not one.key.startswith("skew:") and (one.cause != DELAYED or top.cause == DELAYED)
+    ]
     largest = max(causes, key=lambda one: one.path_ns, default=top)
     if largest.path_ns > top.path_ns or top.node_id < 0:
         return f"the largest contributor is {_part_text(largest, path)}"

@@ -1517,6 +1517,16 @@ def test_waiting_for_a_processor_gains_what_usual_steps_have_of_it(shown_ns, usu
     assert gains == ([gain_ns] if gain_ns else [])
 
 
+@pytest.mark.parametrize("usual_ns", [6 * MS, 0])
+def test_the_headline_names_waits_for_a_processor_only_if_the_advice_does(usual_ns):
+    """The shown step waited 6 ms for a processor, but the median step may wait less."""
+    stated = {"steps": [4], "run_delay_ns": {"4": 6 * MS, "median": usual_ns}}
+    run = analysed(workload(waiting_for_a_processor(6 * MS, 4 * MS)[:2], metadata=stated))
+    assert any(item.cause == "descheduled" for item in run.advices()) == (usual_ns > 0)
+    largest = "waiting for a processor (descheduled)" if usual_ns else "aten::mm"
+    assert f"largest contributor is {largest}" in run.summary.headline
+
+
 @pytest.mark.parametrize(("usual_ms", "gain_ms"), [(20, 20), (40, 30)])
 def test_usual_run_delays_have_their_share_of_the_median_step(usual_ms, gain_ms):
     """The shown step waited 4 of its 12 ms; the median step of 30 ms waits longer, at most for all of it."""
