@@ -9,6 +9,7 @@ import json
 import pickle
 import socket
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from chakrascope.converter import (
     read_et,
     read_text_workload,
 )
+from chakrascope.converter.kernels import read_patterns
 from chakrascope.converter.readers import (
     is_operation_table,
     read_device_trace,
@@ -200,6 +202,18 @@ def _pickled() -> list[Files]:
         }
         for files in _logs("flight")()
     ]
+
+
+def _archives() -> list[Files]:
+    trace = _folder(_DATA / "converter" / "ring_2")["rank0.device.json.gz"]
+    packed, tarred = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("logs/rank0.json.gz", trace)
+    with tarfile.open(fileobj=tarred, mode="w:gz") as archive:
+        member = tarfile.TarInfo("logs/rank0.json.gz")
+        member.size = len(trace)
+        archive.addfile(member, io.BytesIO(trace))
+    return [{"a.zip": packed.getvalue()}, {"a.zip": tarred.getvalue()}]
 
 
 def _presets(kind: str, name: str, *chosen: str) -> Callable[[], list[Files]]:
@@ -382,6 +396,12 @@ _TEXT_WORKLOAD = (
 _CUSTOM = {"scheduling-policy": "LIFO", "all-reduce-implementation": ["ring"], "preferred-dataset-splits": 4,
            "active-chunks-per-dimension": 2, "endpoint-delay": 10, "local-mem-bw": 1600, "peak-perf": 900,
            "all-gather-implementation": ["direct2"]}  # fmt: skip
+_PATTERNS = """- library: ours
+  version: 1.2
+  kernels:
+    - {name: 'ring_.*', operation: send_recv}
+    - {name: 'gemm', within: 'a::b', operation: all_to_all, kind: compute}
+"""
 _PROGRAMS = ("allgather_ring", "hierarchical_allreduce", "alltoall_a100_three_step")
 _PLANS = (
     "allreduce_packet",
@@ -417,6 +437,10 @@ TARGETS = {
     "compressed": Target(
         lambda: [{"d.json.gz": (_DATA / "converter/ring_2/rank0.device.json.gz").read_bytes()}],
         lambda folder: read_device_trace(folder / "d.json.gz"),
+    ),
+    "archive": Target(_archives, lambda folder: convert_files(device_trace=str(folder / "a.zip"))),
+    "patterns": Target(
+        _texts({"patterns.yml": _PATTERNS}), lambda folder: read_patterns(folder / "patterns.yml"), weight=1
     ),
     "et": Target(
         _plain("a.0.et", *(f"converter/chakra/{name}.et" for name in ("all_kinds", "storage", "public.0"))),
