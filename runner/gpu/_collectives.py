@@ -92,13 +92,16 @@ class GpuPrograms:
         return nccl_program("ring", kind, demand.ranks, protocol, channels)
 
     def _rounded(self, program: Program, demand: Demand) -> int:
-        """Return the bytes of *demand*, rounded up to a multiple of the chunks of *program*."""
-        divisor = program.chunks
+        """Return the bytes of *demand*, rounded up so that the chunks of *program* have equal sizes.
+
+        A step of a ring lasts as long as its largest chunk, and ranks with equal chunks stay in step.
+        """
+        divisor = program.chunks * program.alignment_bytes
         if demand.collective == "all-gather":
             divisor //= math.gcd(divisor, demand.ranks)
         rounded = -(-demand.size_bytes // divisor) * divisor
         if rounded != demand.size_bytes:
-            self.remarks["Sizes that default programs cannot divide were rounded up to their chunks."] = None
+            self.remarks["Sizes that default programs cannot divide were rounded up to equal chunks."] = None
         return rounded
 
 

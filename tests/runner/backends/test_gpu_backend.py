@@ -117,6 +117,15 @@ def test_one_of_the_ranks_in_step_is_simulated(network, ranks):
     assert one_gpu.ranks["compute_slowdown"].tolist()[:-1] == all_gpus.ranks["compute_slowdown"].tolist()[:-1]
 
 
+def test_a_collective_of_any_size_keeps_ranks_in_step():
+    small = 4  # bytes, as of a gradient norm
+    even, mixed = (run(coll(0, SIZE), coll(1, size, (0,))) for size in (2 * SIZE, small))
+    assert mixed.provenance["events"] < even.provenance["events"]
+    assert times(mixed, 0) == times(even, 0)
+    # A chunk is at least one unit of 16 bytes.
+    assert times(mixed, 1) == times(run(coll(0, SIZE), coll(1, 16 * 8, (0,))), 1)
+
+
 def test_a_message_goes_over_the_links_between_two_ranks():
     nodes = [[send(0, 0, 1, SIZE)], [recv(0, 0, 1, SIZE)], *[[comp(0, 1)] for _ in range(6)]]
     result = simulate(workload(*nodes), "default", NETWORK, backend="gpu")
