@@ -61,6 +61,7 @@ _MAX_NAMES = 40
 _SIZED = re.compile(r"(?P<family>.+?)-(?P<size>\d{1,6}(x\d{1,6})*)")
 _MEASURED = re.compile(r"(?P<family>.+?)-\d[\d.x]*[bmt]?")  # names such as llama3-8b
 _ALIKE = 0.6  # least similarity of the words of two families of names
+_MISSPELLED = 0.8  # least similarity of a wrong key, which otherwise may be a key of another tool
 _CLOSE, _CLOSE_SHORT = 0.55, 0.75  # least similarity of names, and of names with at most two letters
 
 
@@ -217,9 +218,9 @@ def _closest_size(wrong: str, names: Iterable[str]) -> str:
     return min(family, key=distance).string if family else ""
 
 
-def _closest_spelling(wrong: str, names: Iterable[str]) -> str:
+def _closest_spelling(wrong: str, names: Iterable[str], least: float = _CLOSE) -> str:
     by_lower = {name.lower(): name for name in reversed(list(names))}
-    close = difflib.get_close_matches(wrong.lower(), list(by_lower), n=_MAX_NAMES, cutoff=_CLOSE)
+    close = difflib.get_close_matches(wrong.lower(), list(by_lower), n=_MAX_NAMES, cutoff=least)
     return next((by_lower[name] for name in close if _are_related(wrong.lower(), name)), "")
 
 
@@ -268,8 +269,8 @@ def misspelling(keys: Iterable[str], known: Iterable[str]) -> str:
     misspelled key would silently be replaced by a default.
     """
     given, names = set(keys), set(known)
+    absent = sorted(names - given)
     for key in sorted(given - names):
-        hint = did_you_mean(key[:_MAX_SPELLED], names - given)
-        if "did you mean" in hint:
-            return f"there is no {key!r}{hint}"
+        if _closest_spelling(key[:_MAX_SPELLED], absent, _MISSPELLED):
+            return f"there is no {key!r}{did_you_mean(key[:_MAX_SPELLED], absent)}"
     return ""

@@ -429,6 +429,17 @@ def test_misspelled_keys_are_refused(name, chance):
         described(data, DEFAULTS)
 
 
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_keys_of_other_tools_are_allowed(name):
+    data = json.loads((SAMPLES / f"{name}.json").read_text(encoding="utf-8"))
+    expected = described(data, DEFAULTS)
+    for path in [each[:-1] for each in keys_of(data) if each[-1] == "name"]:
+        part = functools.reduce(lambda value, key: value[key], path, data)
+        part.pop("description", None)
+        part.update(version="1.1", comment="front", position=3, device_type="SXM", width=16)
+    assert described(data, DEFAULTS) == expected
+
+
 def test_errors_of_options_name_their_own_file(tmp_path):
     shutil.copy(SAMPLES / "dgx1.json", tmp_path / "machine.json")
     network = {"infragraph": "machine.json", "link-defaults": {"*": {"bandwidth": "100Gb/s", "latency": 7}}}
