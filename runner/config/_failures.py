@@ -140,10 +140,10 @@ def failure_of_text(text: str) -> dict[str, Any]:
 def _lasting(text: str, time: str) -> dict[str, str]:
     begin, dots, end = time.partition("..")
     moments = {"at": begin} | ({"until": end} if dots else {})
-    wrong = next((moment for moment in moments.values() if not _is_time(moment)), None)
-    if wrong is not None:
+    other = next((moment for moment in moments.values() if not _is_time(moment)), None)
+    if other is not None:
         raise ConfigError(
-            f"{shown(text)}: {shown(wrong)} is not a time of the simulation; write the start of the failure, "
+            f"{shown(text)}: {shown(other)} is not a time of the simulation; write the start of the failure, "
             "or its start and end, with units: @5ms or @5ms..8ms."
         )
     return moments
@@ -184,14 +184,18 @@ def _ends(value: Any, where: str) -> list[Any]:
     return list(value)
 
 
+def _optional(read: values.Reader) -> values.Reader:
+    return lambda value, where: None if value is None else read(value, where)
+
+
 _TIME = values.duration(*values.DELAY_NS)
 _READERS: dict[str, values.Reader] = {
     "at": _TIME,
-    "count": values.whole(1, values.MAX_RANKS),
+    "count": _optional(values.whole(1, values.MAX_RANKS)),
     "device": lambda value, _where: value,
     "link": _ends,
     "rate": _rate,
-    "until": lambda value, where: None if value is None else _TIME(value, where),
+    "until": _optional(_TIME),
 }
 
 

@@ -78,10 +78,17 @@ def check_devices(names: Sequence[str], links: Sequence[Link], where: str) -> No
         )
 
 
+def _npus(value: Any, where: str) -> int:
+    """Return *value* as an integer; a fraction is an error, as in ASTRA-sim's YAML reader."""
+    if type(value) is not int:
+        raise values.wrong(where, "a whole number", value)
+    return value
+
+
 _TOPOLOGY = values.one_of(TOPOLOGIES)
 _DIMENSIONS: dict[str, values.Reader] = {
     "topology": _TOPOLOGY,
-    "npus_count": values.whole(1, values.MAX_RANKS),
+    "npus_count": _npus,
     "bandwidth": values.floating,
     "latency": values.floating,
 }
@@ -281,7 +288,7 @@ class NetworkConfig:
                 )
         return cls(
             **{
-                key: tuple(read(item, f"{where}: '{key}'") for item in data[key])
+                key: tuple(read(item, f"{where}: every entry of '{key}'") for item in data[key])
                 for key, read in _DIMENSIONS.items()
             },
             links=read_links(data.get("links"), where),

@@ -130,6 +130,11 @@ def test_a_topology_of_packets_can_fail(tmp_path):
     assert [(link.a, link.b) for link in fabric_of(config).links] == [(0, 1), (0, 1), (2, 1), (3, 1)]
 
 
+def test_null_stands_for_an_absent_key():
+    given = {"link": ["leaf0", "spine0"], "count": None, "until": None}
+    assert fabric_of(network(given)).links == fabric_of(network({"link": given["link"]})).links
+
+
 WRONG = [
     ({"link": ["leaf0", "spine9"]}, r"no device 'spine9' - did you mean 'spine"),
     ({"link": [4]}, r"'link' must be its two devices"),
