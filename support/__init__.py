@@ -16,6 +16,7 @@ from ._files import open_file as open_file
 from ._files import remove_folder as remove_folder
 from ._files import remove_leftover_of as remove_leftover_of
 from ._files import remove_leftovers as remove_leftovers
+from ._files import size_and_time as size_and_time
 from ._files import sync_files as sync_files
 from ._files import write_file as write_file
 from ._files import writing as writing

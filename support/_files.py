@@ -86,6 +86,15 @@ def load_json(file: Path) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
+def size_and_time(path: str | Path) -> tuple[int, int]:
+    """Return size and modification time of a file, to detect changes; -1 for both if it is missing."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return -1, -1
+    return status.st_size, status.st_mtime_ns
+
+
 @contextlib.contextmanager
 def new_file(target: str | Path, *, sync: bool = True, parents: bool = False) -> Iterator[Path]:
     """Yield the path of a new file that replaces *target* if the block ends without an error.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+from ._files import size_and_time
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -116,13 +117,13 @@ def code_version() -> str:
     # The name of this folder has the version, which importlib.metadata would read slowly.
     names = glob("chakrascope-*.dist-info", root_dir=package.parent)
     digest = hashlib.blake2b("".join(sorted(names)).encode(), digest_size=12)
-    own = os.path.abspath(os.environ.get(KERNEL_PATTERNS) or os.sep)
-    files = [own] if os.path.isfile(own) else []
+    own = os.environ.get(KERNEL_PATTERNS)
+    files = [os.path.abspath(own)] if own else []
     for part in ("converter", "runner", "support", "tracer"):
         inside = sorted(glob(f"{part}/**/*", root_dir=package, recursive=True))
         files += [f"{package}/{name}" for name in inside if name.endswith(_CODE)]
     for file in files:
-        status = os.stat(file)
         name = file.removeprefix(f"{package}/")
-        digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
+        size, time_ns = size_and_time(file)
+        digest.update(f"{name}\0{size}\0{time_ns}\0".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

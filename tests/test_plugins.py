@@ -111,4 +111,6 @@ def test_the_digest_of_the_code_changes_with_each_file_and_the_version(tmp_path,
     digests.append(code_version.__wrapped__())
     own.write_text("[]")
     digests.append(code_version.__wrapped__())
+    own.unlink()  # the next answer is an error
+    digests.append(code_version.__wrapped__())
     assert len({*digests}) == len(digests)

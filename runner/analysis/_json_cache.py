@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...support import code_version, load_json, write_file
+from ...support import code_version, load_json, size_and_time, write_file
 
 # Errors of reading a cache file that is missing, truncated or of another version.
 DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
@@ -35,16 +35,8 @@ def cached_json(file: Path, inputs: Sequence[Path], make: Callable[[], Any]) -> 
 
 def stamp_of(files: Sequence[Path]) -> list[Any]:
     """Return the version of the code, and size and time of each of *files*, to detect changes."""
-    return [code_version(), *([file.name, *_state(file)] for file in files)]
+    return [code_version(), *([file.name, *size_and_time(file)] for file in files)]
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _state(path: Path) -> list[int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return [-1, -1]
-    return [status.st_size, status.st_mtime_ns]
