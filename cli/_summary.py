@@ -22,7 +22,6 @@ from ._output import (
 )
 from ._studies import chosen_run, open_run, open_study, print_run, run_option
 
-_BY_KIND = "Critical path by kind"
 # Columns that fit on a terminal of 80 characters; JSON and CSV have all columns.
 _KIND_COLUMNS = (
     "kind",
@@ -57,8 +56,11 @@ def print_headline(answer: Mapping[str, Any]) -> None:
 
 def print_kinds(answer: Mapping[str, Any]) -> None:
     """Print the critical path by kind of a summary as JSON."""
-    rows = [{"kind": row["key"]} | row for row in answer["critical_path_by_kind"]]
-    print_rows([{name: row[name] for name in row if name != "key"} for row in rows], title=_BY_KIND)
+    rows = [
+        {"kind" if name == "key" else name: value for name, value in row.items()}
+        for row in answer["critical_path_by_kind"]
+    ]
+    print_rows(rows, title="Critical path by kind")
 
 
 def _views() -> tuple[str, ...]:

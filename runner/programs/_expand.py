@@ -242,7 +242,7 @@ def _check_room(program: Program, channels: int) -> None:
 
 
 def _attributes(values: Mapping[str, object]) -> str:
-    from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - imports Python's modules of the internet
+    from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - imports urllib
 
     return " ".join(f"{key}={quoteattr(str(value))}" for key, value in values.items())
 
