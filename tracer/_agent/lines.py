@@ -12,7 +12,7 @@ from .modules import quick_range
 from .sources import is_of_script, script_frame, script_place
 
 # Limits on marks and on traced calls and lines, which take about 2 us and 0.3 us, and on the marks of one
-# function, whose lines are not told apart after that.
+# function, whose lines are not distinguished after that.
 MAX_MARKS, MAX_EVENTS, MAX_MARKS_OF_FUNCTION = 5_000, 200_000, 500
 _MARK = "chakrascope::line "
 _active: list[ScriptLines] = []
