@@ -3,6 +3,8 @@
 import contextlib
 import os
 import sys
+import threading
+import weakref
 
 import pytest
 
@@ -26,13 +28,26 @@ def square(number):
     return number * number
 
 
-@pytest.fixture
-def marked(monkeypatch):
-    """Return a function that runs another one and returns the marks, as functions with lines."""
+def long_line(count):
+    numbers = [-number for number in range(count)]
+    return square(len(numbers))
+
+
+@pytest.fixture(autouse=True)
+def marks(monkeypatch):
+    """Return the list of the marks that are made."""
     marks = []
 
     def quick_range():
         return lambda name: contextlib.nullcontext(marks.append(name))
+
+    monkeypatch.setattr(lines, "quick_range", quick_range)
+    return marks
+
+
+@pytest.fixture
+def marked(marks):
+    """Return a function that runs another one and returns the marks, as functions with lines."""
 
     def run(function, *args):
         own = ScriptLines()
@@ -44,7 +59,6 @@ def marked(monkeypatch):
         own_marks = [mark.removeprefix(MARK) for mark in marks if "run" not in mark]
         return [mark.replace(" (", ":").split(":")[::2] if mark else "" for mark in own_marks]
 
-    monkeypatch.setattr(lines, "quick_range", quick_range)
     return run
 
 
@@ -57,13 +71,11 @@ def test_every_line_is_marked_once_until_another_runs(marked):
     assert marked(batch, 2) == [*named(("batch", 1), *loop, *loop, ("batch", 2), ("batch", 4)), ""]
 
 
-def test_a_function_with_many_marks_keeps_the_place_of_its_call(marked, monkeypatch):
-    """Lines of a long loop are no longer told apart, but the function is."""
+def test_a_function_with_many_marks_has_the_line_of_its_definition(marked, monkeypatch):
     monkeypatch.setattr(lines, "MAX_MARKS_OF_FUNCTION", 3)
     found = marked(batch, 50)
-    assert {name for name, *_ in filter(None, found)} == {"batch", "square"}
-    assert len(found) < 150
-    assert found[:4] == named(("batch", 1), ("batch", 2), ("batch", 3), ("square", 8))
+    assert found[:5] == named(("batch", 1), ("batch", 2), ("batch", 3), ("square", 8), ("batch", 0))
+    assert found[-4:-1] == named(("batch", 0), ("square", 7), ("batch", 0))
 
 
 @pytest.mark.parametrize("limit", ["MAX_MARKS", "MAX_EVENTS"])
@@ -75,10 +87,26 @@ def test_after_a_limit_the_line_is_unknown(marked, monkeypatch, limit):
     assert "" not in found[:-1]
 
 
-def test_a_debugger_keeps_the_thread(marked):
-    def debugger(_frame, _event, _argument):
-        return None
+def test_a_long_loop_in_one_line_reaches_the_limit(marked, monkeypatch):
+    monkeypatch.setattr(lines, "MAX_EVENTS", 20)
+    assert marked(long_line, 1000) == [["long_line", f"{long_line.__code__.co_firstlineno + 1})"], ""]
 
+
+def test_outside_the_script_the_line_is_unknown(marks):
+    own = ScriptLines()
+
+    def called_by_a_library():
+        own.enable()
+
+    thread = threading.Thread(target=called_by_a_library)
+    thread.start()
+    thread.join()
+    own.disable()
+    assert "called_by_a_library" in marks[-2]
+    assert marks[-1] == MARK
+
+
+def test_a_debugger_keeps_the_thread():
     own = ScriptLines()
     sys.settrace(debugger)
     try:
@@ -89,7 +117,76 @@ def test_a_debugger_keeps_the_thread(marked):
         sys.settrace(None)
 
 
-def test_a_fork_is_not_traced(marked):
+def debugger(_frame, _event, _argument):
+    return None
+
+
+class Batch:
+    """Data that a function refers to while the trace starts in it."""
+
+
+def test_data_of_a_function_that_has_ended_is_freed_while_lines_are_traced():
+    own = ScriptLines()
+
+    def starts():
+        data = Batch()
+        own.enable()
+        return weakref.ref(data)
+
+    data = starts()
+    try:
+        assert data() is None
+    finally:
+        own.disable()
+
+
+def counting(frames):
+    """Yield numbers; the function's frame is appended to *frames*."""
+    frames.append(sys._getframe())
+    for number in range(100):
+        square(number)
+        yield number
+
+
+def test_after_the_end_no_frame_is_traced(monkeypatch):
+    monkeypatch.setattr(lines, "MAX_MARKS_OF_FUNCTION", 3)
+    frames, own = [sys._getframe()], ScriptLines()
+    numbers = counting(frames)
+    own.enable()
+    for _ in range(10):
+        next(numbers)
+    own.disable()
+    sys.settrace(debugger)  # calls the functions that trace frames
+    try:
+        next(numbers)
+    finally:
+        sys.settrace(None)
+    assert [(frame.f_trace, frame.f_trace_lines) for frame in frames] == [(None, True)] * 2
+
+
+def test_a_thread_is_not_traced_after_another_thread_ended_the_trace():
+    own = ScriptLines()
+    own.enable()
+    other = threading.Thread(target=own.disable)
+    other.start()
+    other.join()
+    square(1)
+    assert sys.gettrace() is None
+
+
+def test_a_trace_that_the_script_restores_after_the_end_ends_again():
+    own = ScriptLines()
+    own.enable()
+    before = sys.gettrace()
+    sys.settrace(debugger)
+    own.disable()
+    assert sys.gettrace() is debugger
+    sys.settrace(before)
+    square(1)
+    assert sys.gettrace() is None
+
+
+def test_a_fork_is_not_traced():
     own = ScriptLines()
     own.enable()
     child = os.fork()
