@@ -256,7 +256,8 @@ def advice(tmp_path, capsys, rank_command):
 
 def test_sleep_in_each_step_is_named_with_its_gain(advice):
     found, cost_ns = advice("wait_for_token", 1, 0.15)
-    assert found["sleep"]["key"] == "cause:sleep=inf"
+    # On busy cores, the rest of the function may take so long that the whole function is advised.
+    assert found["sleep"]["key"] in ("cause:sleep=inf", "place:wait_for_token (train.py)=inf")
     assert f"wait_for_token (train.py:{LINE})" in found["sleep"]["what"]
     assert found["sleep"]["gain_ns"] == pytest.approx(cost_ns, rel=0.5)
 
