@@ -14,9 +14,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-if (
-    __name__ == "__main__"
-):  # the imports below take seconds on a busy machine; the parent may die during this time
+# The imports below take seconds on a busy machine, and the parent may end during this time.
+if __name__ == "__main__":
     runpy.run_path(sys.argv[2])["end_with_parent"](int(sys.argv[1]))  # this script is not part of a package
 
 import duckdb
