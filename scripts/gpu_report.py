@@ -210,9 +210,9 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
         "In each channel of NCCL's NVLS, 8 warps copy data in, 5 warps reduce, and 7 warps copy data out "
         "(NCCL 2.30 on 8 ranks); the model has the same warps. A reducing thread has eight loads in "
         "flight. Copying warps have `compute.unroll` lines in flight, although NCCL has eight loads per "
-        "thread. With eight loads per thread, simulated NVLS would be 31 to 39 % too fast for 2 to 16 "
-        "MiB. Measured rounds of chunks of 16, 32 and 64 KiB take 14, 19 and 34 us, of which about 9 us do "
-        "not depend on the chunk, for an unknown reason."
+        "thread. With eight loads per thread, simulated NVLS would be 27 to 33 % too fast for 2 to 32 MiB, "
+        "for an unknown reason. As in NCCL, reducing warps poll all ranks' counters through the switch "
+        "(`NCCL_NVLS_MIN_POLL`), a round trip of 1 us in each round."
     )
     yield ""
     yield "| curve | mean error | largest error | point with the largest error |"

@@ -143,7 +143,7 @@ class PlanLowering(_Lowering):
         elif name in {"signal", "rlxsignal"}:
             self._signal(writer, block, op)
         elif name in WAITS:
-            writer.take([(writer.rank, self._incoming(channel), 1) for channel in op.channels])
+            self._wait(writer, op)
         elif name == "sem_acquire":
             writer.take([(writer.rank, writer.counter(("semaphore", n)), 1) for n in op.semaphores])
         elif name == "sem_release":
@@ -172,6 +172,13 @@ class PlanLowering(_Lowering):
             if op.name == "signal":
                 writer.add(engine.GpuOp.FENCE)
             writer.signal([self._outgoing(channel) for channel in memory])
+
+    def _wait(self, writer: RankWriter, op: Op) -> None:
+        """Wait for signals; a switch adds the round trip of the last poll."""
+        writer.take([(writer.rank, self._incoming(channel), 1) for channel in op.awaited])
+        for channel in op.channels:
+            if channel.type is ChannelType.SWITCH:
+                writer.data(LINE_BYTES, [(-1, self._group(channel.ranks), 1.0, -1)], [])
 
     def _copy(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
         """Write an op that copies source k to destination k."""
@@ -219,7 +226,11 @@ class PlanLowering(_Lowering):
             )
         for rank in region.ranks:
             self._check_reach(writer.rank, block, op, rank)
-        return -1, self.groups.setdefault(region.ranks, len(self.groups)), wire, counter
+        return -1, self._group(region.ranks), wire, counter
+
+    def _group(self, ranks: tuple[int, ...]) -> int:
+        """Return the number of a group of ranks at the switch."""
+        return self.groups.setdefault(ranks, len(self.groups))
 
     def _check_reach(self, rank: int, block: ThreadBlock, op: Op, peer: int) -> None:
         if self.nodes[rank] != self.nodes[peer]:

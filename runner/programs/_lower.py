@@ -272,7 +272,7 @@ class _Lowering:
         self._give(channel.outgoing, _Frontier(came))
 
     def _take(self, block: _Block, op: Op) -> tuple[object, ...] | None:
-        tokens = [channel.incoming for channel in op.channels]
+        tokens = [channel.incoming for channel in op.awaited]
         tokens += [("semaphore", block.rank, number) for number in op.semaphores]
         while block.part < len(tokens):
             token = tokens[block.part]

@@ -118,7 +118,8 @@ class Op:
     the fourth op. A reduction sums all *sources* into each of *destinations*; a put copies source k
     to destination k. *after* is the (thread block, op) of the same rank that must finish first. A
     *share* (k, n) makes the op the k-th of n equal parts. A pipeline repeats *body* for every
-    *unit_bytes* of each of its *pipeline_chunks*.
+    *unit_bytes* of each of its *pipeline_chunks*. A wait that also has a switch channel reads its
+    counters through the switch.
     """
 
     name: str
@@ -144,6 +145,11 @@ class Op:
     def by_port(self) -> bool:
         """Whether a proxy moves the data instead of the block's own threads."""
         return any(channel.type is ChannelType.PORT for channel in self.channels)
+
+    @property
+    def awaited(self) -> tuple[Channel, ...]:
+        """The channels for whose signals a wait waits."""
+        return tuple(channel for channel in self.channels if channel.type is not ChannelType.SWITCH)
 
     @property
     def packet_flags(self) -> tuple[tuple[bool, ...], tuple[bool, ...]]:

@@ -173,6 +173,8 @@ def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes
     nop = Op("nop", ())
     mine = Region(everybody, Buffer.SCRATCH, first + rank, 1)
     switch = Channel(ChannelType.SWITCH, rank, -1, 0, Buffer.SCRATCH, everybody)
+    # The switch returns the least of all ranks' counters (NCCL_NVLS_MIN_POLL in src/transport/nvls.cc).
+    from_all = with_others("wait", 0)
     parts: list[list[Op]] = [
         [
             Op("sem_acquire", (), semaphores=(free,)),
@@ -184,7 +186,7 @@ def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes
         ],
         [
             Op("sem_acquire", (), semaphores=(filled,)),
-            with_others("wait", 0),
+            replace(from_all, channels=(*from_all.channels, switch)),
             nop,
             Op("glres", (), (mine,), (mine,), (switch,)),
             nop,

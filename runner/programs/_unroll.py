@@ -210,7 +210,7 @@ class _Cutter:
         if op.name in SIGNALS:
             step.gives = [channel.outgoing for channel in op.channels]
         elif op.name in WAITS:
-            step.takes = [channel.incoming for channel in op.channels]
+            step.takes = [channel.incoming for channel in op.awaited]
         elif op.name == "sem_acquire":
             step.takes = [("semaphore", rank, number) for number in op.semaphores]
         elif op.name == "sem_release":

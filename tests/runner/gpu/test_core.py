@@ -160,6 +160,32 @@ def test_flush_takes_no_time(channel):
         assert time_ns("pwsf", "put") > time_ns("pws", "put")
 
 
+def without_switch_in_waits(op):
+    if op.name == "wait":
+        return replace(op, channels=op.awaited)
+    return replace(op, body=tuple(map(without_switch_in_waits, op.body)))
+
+
+@FABRICS
+def test_a_wait_through_the_switch_takes_a_round_trip_longer(detailed):
+    whole = nccl_program("nvls", "all-reduce", 4)
+    ranks = [
+        replace(
+            rank,
+            thread_blocks=tuple(
+                replace(block, ops=tuple(map(without_switch_in_waits, block.ops)))
+                for block in rank.thread_blocks
+            ),
+        )
+        for rank in whole.ranks
+    ]
+    on = machine()
+    fast = simulate_program(replace(whole, ranks=tuple(ranks)), 4096, on, detailed=detailed)
+    slow = simulate_program(whole, 4096, on, detailed=detailed)
+    round_trip = 2 * on.scale_up.latency_ns + on.memory.latency_ns + on.scale_up.reduce_ns
+    assert slow.time_ns - fast.time_ns == pytest.approx(round_trip, abs=40)
+
+
 # The two fabrics.
 
 
