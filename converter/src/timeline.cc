@@ -11,9 +11,11 @@ OpColumns Nesting::operators(const EventView& events, std::int64_t start_ns, std
         std::int64_t end_ns;
         std::int32_t op, module;
         Phase phase;
+        std::int64_t sequence;  // before an optimizer
     };
     OpColumns ops;
-    std::vector<Context> around{{end_ns, -1, 0, phase}};
+    std::vector<Context> around{{end_ns, -1, 0, phase, -1}};
+    std::int64_t sequence = -1;
     for (std::size_t i = 0; i < events.role.size(); ++i) {
         const Role role = static_cast<Role>(events.role[i]);
         if (role == Role::Ignored || events.start_ns[i] >= end_ns || events.end_ns[i] < start_ns) continue;
@@ -22,12 +24,23 @@ OpColumns Nesting::operators(const EventView& events, std::int64_t start_ns, std
         Context inner = around.back();
         inner.end_ns = std::min(events.end_ns[i], inner.end_ns);
         if (role == Role::Module) inner.module = events.module[i];
-        if (role == Role::Optimizer) inner.phase = Phase::Optimizer;
+        if (role == Role::Optimizer) {
+            inner.phase = Phase::Optimizer;
+            inner.sequence = sequence;
+        }
         if (role == Role::DataLoader) inner.phase = Phase::Other;
         if (role == Role::Backward) {
             const auto known = module_of_sequence_.find(events.sequence[i]);
             inner.module = known == module_of_sequence_.end() ? 0 : known->second;
             inner.phase = Phase::Backward;
+        }
+        if (role == Role::Operator) {
+            // Only a forward pass, which the optimizer runs as a closure, adds to the autograd graph.
+            // Operators without gradients have the next free number, so a graph that grows shows after two
+            // numbers.
+            if (inner.phase == Phase::Optimizer && events.sequence[i] > inner.sequence + 1)
+                inner.phase = Phase::Forward;
+            sequence = std::max(sequence, events.sequence[i]);
         }
         if (role == Role::Operator || role == Role::Backward) {
             if (inner.op >= 0) ops.is_leaf[static_cast<std::size_t>(inner.op)] = 0;

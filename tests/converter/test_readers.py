@@ -16,7 +16,14 @@ from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert_files, doctor
 from chakrascope.converter._native import DeviceReader, FormatError, HostReader, last_writers
-from chakrascope.converter.readers import HostCalls, host_calls, read_device_trace, read_host_trace
+from chakrascope.converter.readers import (
+    PHASES,
+    HostCalls,
+    Threads,
+    host_calls,
+    read_device_trace,
+    read_host_trace,
+)
 from chakrascope.errors import TraceFormatError
 from chakrascope.tracer import read_evidence
 
@@ -461,3 +468,29 @@ def test_a_merged_trace_of_several_ranks_is_refused(tmp_path):
         TraceFormatError, match=r"kineto\.json holds the operators of 2 processes \(1, 2\), like"
     ):
         read_device_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "phase"),
+    [
+        ([9, 10, 12], "forward"),  # operators of a closure add to the autograd graph
+        ([8, 8, 8], "optimizer"),  # on tensors without gradients, such as `parameter.data`
+        ([-1, -1, -1], "optimizer"),  # without a graph
+    ],
+)
+def test_the_forward_pass_of_a_closure_is_no_work_of_the_optimizer(tmp_path, sequences, phase):
+    made = KinetoTrace()
+    made.op("aten::mul", 0, 5, **{"Sequence number": 7})
+    made.add("user_annotation", "Optimizer.step#LBFGS.step", 10, 90)
+    for number, sequence in enumerate(sequences):
+        made.op("aten::linear", 20 + 20 * number, 10, **{"Sequence number": sequence})
+        made.op("aten::addmm", 22 + 20 * number, 5)
+    made.op("aten::dot", 90, 5)
+    trace = read_device_trace(made.write(tmp_path / "trace.json"))
+    events = trace.events
+    ops = Threads(trace).operators(
+        np.argsort(events.start_ns, kind="stable"), int(events.start_ns.min()), int(events.end_ns.max())
+    )
+    found = [PHASES[number] for number in ops.phase]
+    assert (found[0], found[-1]) == ("forward", "optimizer")
+    assert set(found[5:7]) == {phase}
