@@ -289,10 +289,9 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
     info = _distributed(about)
     events, calls, works = Events(**reader.events()), Calls(**reader.calls()), Works(**reader.works())
     frames = Frames(**reader.frames())
-    events, calls, works, strays = _without_strays(events, calls, works, texts)
+    (events, calls, works), strays, stray = _without_strays((events, calls, works), texts)
     count, first = reader.mistimed()
-    mistimed = (count + len(strays), first or (strays[0] if strays else ""))
-    left_out = _left_out(path, mistimed, len(events) + len(calls) + len(works))
+    left_out = _left_out(path, (count + strays, first or stray), len(events) + len(calls) + len(works))
     for table in (events, calls, works, frames):
         if len(table) and int(table.end_ns.max()) + base >= _MAX_NS:
             raise TraceFormatError(f"{path} has an event with an impossible time. Next: capture again.")
@@ -353,23 +352,24 @@ def _refuse_merged(path: Path, processes: Sequence[str]) -> None:
 
 
 def _without_strays(
-    events: Events, calls: Calls, works: Works, texts: Sequence[str]
-) -> tuple[Events, Calls, Works, list[str]]:
-    """Return the tables without rows more than `_LONGEST_NS` from the others, and texts for these rows."""
-    tables = (events, calls, works)
-    starts = np.concatenate([table.start_ns for table in tables])
+    tables: tuple[Events, Calls, Works], texts: Sequence[str]
+) -> tuple[tuple[Events, Calls, Works], int, str]:
+    """Return *tables* without rows more than `_LONGEST_NS` from the others, their number, and the first."""
+    timed: Sequence[Events | Calls | Works] = tables
+    starts = np.concatenate([table.start_ns for table in timed])
     middle = float(np.median(starts)) if len(starts) else 0.0
-    strays: list[str] = []
-    near = []
-    for table in tables:
-        far = np.maximum(np.abs(table.start_ns - middle), np.abs(table.end_ns - middle)) > _LONGEST_NS
-        near.append(~far)
-        for row in np.flatnonzero(far).tolist():
-            start, length = int(table.start_ns[row]), int(table.end_ns[row] - table.start_ns[row])
-            strays.append(f"'{texts[table.name[row]]}' (ts {start / 1e3:.16g}, dur {length / 1e3:.16g})")
-    if not strays:
-        return events, calls, works, []
-    return events.take(near[0]), calls.take(near[1]), works.take(near[2]), strays
+    far = [
+        np.maximum(np.abs(table.start_ns - middle), np.abs(table.end_ns - middle)) > _LONGEST_NS
+        for table in timed
+    ]
+    count = sum(int(strays.sum()) for strays in far)
+    if not count:
+        return tables, 0, ""
+    table, row = next((one, strays.argmax()) for one, strays in zip(timed, far, strict=True) if strays.any())
+    start, length = int(table.start_ns[row]), int(table.end_ns[row] - table.start_ns[row])
+    first = f"'{texts[table.name[row]]}' (ts {start / 1e3:.16g}, dur {length / 1e3:.16g})"
+    events, calls, works = tables
+    return (events.take(~far[0]), calls.take(~far[1]), works.take(~far[2])), count, first
 
 
 def _left_out(path: Path, mistimed: tuple[int, str], usable: int) -> str:

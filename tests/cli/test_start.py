@@ -107,10 +107,10 @@ def test_frequent_commands_import_no_pandas(study, tmp_path):
 def test_a_cached_trace_is_answered_without_a_large_library(data_dir, tmp_path):
     trace = data_dir / "converter" / "kineto" / "bert_small_h100.json.gz"
     code = f"from chakrascope.cli import main; main(['summary', {str(trace)!r}])"
-    (first, loaded), again = (loaded_by(code, XDG_CACHE_HOME=str(tmp_path)) for _ in range(2))
-    assert "is bound by" in first
-    assert "numpy" in loaded
-    assert again == (first, [])
+    computed, imported = loaded_by(code, XDG_CACHE_HOME=str(tmp_path))
+    assert "is bound by" in computed
+    assert "numpy" in imported
+    assert loaded_by(code, XDG_CACHE_HOME=str(tmp_path)) == (computed, [])
 
 
 def test_a_late_choice_asks_once_and_refuses_the_rest():

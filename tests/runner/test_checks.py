@@ -171,10 +171,10 @@ def test_check_reports_cpu_times_and_representatives():
 
 
 def test_every_preset_of_accelerators_is_known():
-    apart = ("clos-", "cpu-", "ring-")  # their links fit any machine
+    without_accelerators = ("clos-", "cpu-", "ring-")  # their links fit any machine
     for name in list_presets("network"):
         names = accelerators_of(NetworkConfig.preset(name).to_dict(), {})
-        assert bool(names) != name.startswith(apart), name
+        assert bool(names) != name.startswith(without_accelerators), name
     for name in list_presets("system"):
         assert bool(accelerators_of({}, SystemConfig.preset(name).to_dict())) == name.startswith("roofline")
 

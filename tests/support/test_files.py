@@ -276,7 +276,7 @@ def test_new_folder_removes_leftovers_of_dead_processes(tmp_path):
 
 
 def test_rewriting_a_file_removes_leftovers(tmp_path):
-    """Files of running processes and of other names are kept: the folder may have other users."""
+    """Temporary files of running processes, and those of other targets, are not removed."""
     killed_in(tmp_path)
     with new_file(tmp_path / "file") as being_written:
         being_written.write_text("of a running job")

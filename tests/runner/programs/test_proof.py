@@ -331,7 +331,7 @@ def test_a_tree_is_a_chain():
     assert {rank: parents(program, 0)[rank] for rank in range(1, 8)} == {
         rank: rank - 1 for rank in range(1, 8)
     }
-    # Up and down again: the longest chain of messages has as many steps as in NCCL's tuner.
+    # Up and down the tree: the longest chain of messages has as many steps as in NCCL's tuner.
     assert inspect_program(program, 1 << 10).steps == 14
 
 
