@@ -378,10 +378,11 @@ def _left_out(path: Path, mistimed: tuple[int, str], usable: int) -> str:
     if not count:
         return ""
     total = count + usable
-    text = f"{count:,} of {total:,} events have impossible times (the first is {first})"
+    share = f"{count:,} of {total:,} events"
+    cause = f"have impossible times (the first is {first})"
     if count > _MAX_MISTIMED * total:
-        raise TraceFormatError(f"{path}: {text}: the profiler's clock failed. Capture again.")
-    return f"{path.name}: {text}: they were left out"
+        raise TraceFormatError(f"{path}: {share} {cause}: the profiler's clock failed. Capture again.")
+    return f"{share} in {path.name} {cause}: they were left out"
 
 
 def _instead(calls: int, works: int, unread: Mapping[str, int]) -> str:
